@@ -38,7 +38,6 @@ from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.authentication import build_authenticator
 from trunkline_bridge.callers.caller import Authenticator, CallerFactory
-from trunkline_bridge.callers.credential_audit import record_refusals
 from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.handler import Binding, HttpHandler, RefusingHandler
@@ -89,7 +88,7 @@ class Bridge:
         )
         limiter = AccountLimiter(settings.limits)
         streams = CallerStreams(limiter)
-        callers = CallerFactory(record_refusals(authenticator, audit), settings, limiter)
+        callers = CallerFactory(authenticator, settings, limiter, audit)
         guard = AddressGuard(settings.allow_webhook)
         webhooks = WebhookRegistrations(directory, guard)
         operations = Operations(directory, settings, cards, webhooks, streams, audit)

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import pytest
 
 from harness.valkey import running_valkey
+from trunkline.core.settings import MessagingSettings
 from trunkline.errors import (
     EnvelopeNotFoundError,
     FencedError,
     InvalidArgumentError,
     QueueFullError,
 )
-from trunkline.messages.redis_records import RedisOptions
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.sqlite_store import SqliteMessageStore
 from trunkline.messages.store import (
@@ -47,9 +47,9 @@ async def sqlite_stores(folder: Path) -> AsyncIterator[OpenStore]:
 
 @asynccontextmanager
 async def redis_stores(folder: Path) -> AsyncIterator[OpenStore]:
-    options = RedisOptions(queue_limit=QUEUE_LIMIT, lease_s=1)
     with running_valkey(folder / "valkey") as server:
-        yield partial(RedisMessageStore.open, server.url, options)
+        settings = MessagingSettings(url=server.url, queue_limit=QUEUE_LIMIT, lease_s=1)
+        yield partial(RedisMessageStore.open, settings)
 
 
 FACTORIES: dict[str, Callable[[Path], AbstractAsyncContextManager[OpenStore]]] = {

@@ -22,9 +22,18 @@ class FreezableLoop:
 
     def __exit__(self, *_: object) -> None:
         self.thaw()
+        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+        await self._loop.shutdown_asyncgens()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop; return its result."""

@@ -83,7 +83,7 @@ class Simulation:
             await self._settle()
 
     async def _run(self, admission: Admission, priority: int) -> None:
-        async with admission.enter(priority):
+        async with admission.queue.enter(admission, priority):
             self.waiting[admission.account] -= 1
             ended = asyncio.Event()
             self.running.append((admission, ended))

@@ -8,11 +8,11 @@ import pytest
 
 from harness.agents.inline_agents import OpenHost
 from trunkline.agents import FunctionAgent
+from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.resources import CancelChild, OtherHosts
-from trunkline.tasks.settings import TaskSettings
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
 
         async def open_(
             *agents: FunctionAgent,
-            settings: TaskSettings | None = None,
+            settings: Settings | None = None,
             cancel_child: CancelChild | None = None,
             budgets: Budgets | None = None,
         ) -> TaskHost:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
-from trunkline.a2a_wire.errors import invalid_params
+from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.protocol import (
     EXTENSIONS_HEADER,
     LAST_EVENT_ID_HEADER,
@@ -26,7 +26,7 @@ from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.settings import Settings
 from trunkline.core.task_states import TURN_END
 from trunkline.core.users import User, current_user
-from trunkline.observe.audit import ActorKind
+from trunkline.observe.audit import Action, Actor, ActorKind, AuditLog, outcome_of
 from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
 from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Permissions
@@ -196,9 +196,14 @@ class CallerFactory:
         authenticator: Authenticator,
         settings: Settings,
         limiter: AccountLimiter | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """With a limiter, `authenticate` also counts the request for its account."""
-        self._authenticate = authenticator.authenticate
+        """With a limiter, `authenticate` also counts the request for its account.
+
+        With an audit log, it records refused credentials.
+        """
+        self._authenticator = authenticator
+        self._audit = audit
         self._limiter = limiter if limiter is not None and limiter.limits_requests else None
         self.has_credentials = authenticator.has_credentials
         self._settings = settings
@@ -208,12 +213,22 @@ class CallerFactory:
 
         Raises the errors of the authenticator, and WireError if the account has too many requests.
         """
-        identity = await self._authenticate(parameters)
+        try:
+            identity = await self._authenticator.authenticate(parameters)
+        except WireError as error:
+            self._record_refusal(error, parameters.peer.address)
+            raise
         if self._limiter is not None:
             self._limiter.count_request(identity.account)
         is_read_only = identity.permissions.is_read_only
         current_user.set(User(identity.account, identity.name, is_read_only))
         return identity
+
+    def _record_refusal(self, error: WireError, address: str) -> None:
+        if self._audit is not None:
+            actor = Actor(kind=ActorKind.ANONYMOUS, address=address)
+            outcome = outcome_of(error.kind.reason)
+            self._audit.record_refusal(Action.CALLER_AUTHENTICATE, actor, outcome=outcome)
 
     def build_caller(
         self, identity: CallerIdentity, parameters: ServiceParameters, *, agent: str, version: str
@@ -241,6 +256,17 @@ class CallerFactory:
             credential=identity.credential,
             tree=parse_tree(parameters.get(_TREE)),
         )
+
+
+def caller_actor(caller: Caller | CallerIdentity, address: str = "") -> Actor:
+    """Return the actor of a caller's records."""
+    return Actor(
+        kind=caller.kind,
+        account=caller.account,
+        name=caller.name,
+        key_id=caller.key_id,
+        address=caller.address if isinstance(caller, Caller) else address,
+    )
 
 
 def request_origin(parameters: ServiceParameters) -> str:

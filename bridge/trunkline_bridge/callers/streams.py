@@ -1,36 +1,89 @@
-"""The open streams of callers, over all interfaces of the bridge."""
+"""The open streams of callers. Their tasks continue when a stream ends."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TypeVar
 
+from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
+from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.account_limits import AccountLimiter
-from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.callers.stream_expiry import StreamExpiry
+from trunkline_bridge.callers.caller import Caller, Credential
+from trunkline_bridge.callers.permissions import CHALLENGE
+from trunkline_bridge.http.in_flight import InFlightRequest, current_request
 
 _StreamT = TypeVar("_StreamT")
 
 
 class CallerStreams:
-    """Opens the streams of callers, which count for their account and end with their credential."""
+    """The open streams of callers: they count for their account and end with their credential.
+
+    One timer checks the credentials of all streams, as often as the file of API keys is read again,
+    so a stream ends within that interval. A stream without a credential ends on its own only.
+    """
 
     def __init__(self, limiter: AccountLimiter) -> None:
         self._limiter = limiter
-        self._expiry = StreamExpiry()
+        # The number of streams of each request: a WebSocket may have several.
+        self._requests: dict[Credential, Counter[InFlightRequest]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def hold(self, caller: Caller) -> Iterator[None]:
+        """Count a stream as open within the block, in the request of its caller.
+
+        The request ends with UNAUTHENTICATED when the credential is refused, if `InFlightRequests`
+        tracks the request.
+
+        Raises:
+            LimitExceededError: the account has too many streams.
+        """
+        request, credential = current_request(), caller.credential
+        with self._limiter.count_stream(caller.account):
+            if credential is None or request is None:
+                yield
+                return
+            self._requests.setdefault(credential, Counter())[request] += 1
+            if self._timer is None:
+                self._schedule()
+            try:
+                yield
+            finally:
+                self._remove(credential, request)
 
     @asynccontextmanager
     async def guard(
         self, caller: Caller, events: AbstractAsyncContextManager[_StreamT]
     ) -> AsyncIterator[_StreamT]:
-        """Open a stream for a caller. Enter it in the request of the caller.
-
-        Entering raises LimitExceededError if the account has too many streams. The request ends
-        with UNAUTHENTICATED when the credential is refused.
-        """
-        with self._limiter.count_stream(caller.account), self._expiry.watch(caller):
+        """Open a stream and `hold` it; raises what `hold` raises."""
+        with self.hold(caller):
             async with events as opened:
                 yield opened
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that arrives within a stream. LimitExceededError: too many."""
         self._limiter.count_request(caller.account)
+
+    def _remove(self, credential: Credential, request: InFlightRequest) -> None:
+        requests = self._requests[credential]
+        requests[request] -= 1
+        if not requests[request]:
+            del requests[request]
+        if not requests:
+            del self._requests[credential]
+        if not self._requests and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(api_keys.RELOAD_INTERVAL_S, self._end_refused)
+
+    def _end_refused(self) -> None:
+        self._schedule()
+        for credential, requests in self._requests.items():
+            if problem := credential.problem():
+                challenge = f'{CHALLENGE}, error="invalid_token"'
+                for request in requests:
+                    request.end(WireError(UNAUTHENTICATED, problem, challenge=challenge))

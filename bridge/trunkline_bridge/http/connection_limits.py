@@ -20,6 +20,7 @@ from trunkline.a2a_wire.errors import (
     WireError,
 )
 from trunkline.a2a_wire.json_values import dumps
+from trunkline.core.settings import DEFAULTS
 from trunkline_bridge.http.client_certificates import certificate_name
 from trunkline_bridge.http.in_flight import CONNECTION_KEY, Connection
 from trunkline_bridge.http.messages import (
@@ -59,9 +60,9 @@ _MAX_PIPELINED = 100
 class ConnectionLimits:
     """Limits on connections."""
 
-    max_connections: int = 2000
+    max_connections: int = DEFAULTS.connection_limit
     """Limit of open connections. Further ones get a 503 response and are closed."""
-    request_timeout_s: float = 30.0
+    request_timeout_s: float = DEFAULTS.request_timeout_s
     """Limit of the time for a request head, and of the idle time before the first, in seconds."""
     response_timeout_s: float = 30.0
     """The seconds in which a client reads 32 KiB of a whole response, or is disconnected. Streams

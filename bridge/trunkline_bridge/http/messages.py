@@ -129,15 +129,10 @@ def check_content_type(headers: RequestHeaders) -> None:
 
 async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     """Return the JSON of a body. A large body is parsed in a thread. WireError: it is not JSON."""
-    if len(body) <= INLINE_PARSE_BYTES:
-        return parse_json(body)
-    return await asyncio.to_thread(parse_json, body)
-
-
-def parse_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return the JSON of a body. WireError: it is not JSON."""
     try:
-        return decode_json(body)
+        if len(body) <= INLINE_PARSE_BYTES:
+            return decode_json(body)
+        return await asyncio.to_thread(decode_json, body)
     except ValueError as error:
         raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
 

@@ -68,6 +68,8 @@ AT_ONCE_S: Final = 10.0
 _READ_ATTEMPTS: Final = 4
 _DATA_TYPE: Final = "application/json"
 _WHERE: Final = "Client"
+# The settings of a remote agent without options.
+_DEFAULTS: Final = RemoteSettings(url="")
 _Result = TypeVar("_Result")
 
 
@@ -107,8 +109,8 @@ class Client(MessageMethods):
         hosts: Sequence[str] = (),
         bindings: Sequence[str] = (),
         versions: Sequence[str] = (),
-        idle_s: float = 300.0,
-        patience_s: float = 30.0,
+        idle_s: float = _DEFAULTS.idle_s,
+        patience_s: float = _DEFAULTS.patience_s,
         content_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         """Prepare a client; nothing is sent yet.

@@ -250,7 +250,7 @@ async def call_tool(
     async with open_mesh_view(mesh, is_traced=True) as view:
         client = view.tool_client()
         try:
-            return await client.fetch_result(request, on_progress=show, on_task=on_task)
+            return await client.call_tool(request, on_progress=show, on_task=on_task)
         except (asyncio.CancelledError, PeerTimeoutError):
             if handle:
                 await client.cancel_tool_task(

@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, Self, TypeAlias
@@ -332,8 +333,9 @@ class Journal:
         The latest batches are returned without parsing. It raises the errors of `read`.
         """
         head = self._heads.get(task_id)
-        if head is not None and after < head:
-            cached = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
+        tail = self._tails.find(task_id)
+        if head is not None and after < head and tail is not None:
+            cached = tail.read_next(after, limit_bytes=limit_bytes)
             if cached is not None:
                 batches, last = cached
                 return batches, last or head
@@ -510,17 +512,25 @@ class Journal:
         )
         for write in pending:
             commit.add(write)
-        if not commit.group.is_empty:
-            since_s, started_s = self._pending_since_s, perf_counter()
-            self._serial_writer.run(
-                lambda: self._store.commit(commit.group),
-                lambda error: self._on_committed(commit, error, since_s, started_s),
-            )
-        else:
+        if commit.group.is_empty:
             commit.resolve()
+            return
+        since_s, started_s = self._pending_since_s, perf_counter()
+        if self._serial_writer.is_threaded:
+            self._serial_writer.run(
+                partial(self._store.commit, commit.group),
+                partial(self._on_committed, commit, since_s, started_s),
+            )
+            return
+        error: BaseException | None = None
+        try:
+            self._store.commit(commit.group)
+        except Exception as raised:  # noqa: BLE001  the waiting callers get any error
+            error = raised
+        self._on_committed(commit, since_s, started_s, error)
 
     def _on_committed(
-        self, commit: CommitBuilder, error: BaseException | None, since_s: float, started_s: float
+        self, commit: CommitBuilder, since_s: float, started_s: float, error: BaseException | None
     ) -> None:
         if error is None:
             written_s = perf_counter()
@@ -589,7 +599,8 @@ class Journal:
             self._forget(task_id)
 
     def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
-        cached = self._tails.read(task_id, after, limit_bytes=limit_bytes)
+        tail = self._tails.find(task_id)
+        cached = None if tail is None else tail.read(after, limit_bytes=limit_bytes)
         if cached is None:
             return self._store.read(task_id, after, limit_bytes=limit_bytes)
         return cached

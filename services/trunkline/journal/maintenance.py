@@ -156,7 +156,15 @@ class Maintenance:
                     self._compactor.reset()
             self._on_idle()
 
-        self._serial_writer.run(write, on_done, waits_for_disk=waits_for_disk)
+        if waits_for_disk or self._serial_writer.is_threaded:
+            self._serial_writer.run(write, on_done)
+            return
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001  the failure is logged, and the work is tried again
+            on_done(error)
+        else:
+            on_done(None)
 
     def _start_checkpoint(self) -> None:
         if not self._may_try("checkpoint"):

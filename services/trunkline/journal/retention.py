@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.core.database import translate_errors
+from trunkline.core.settings import DEFAULTS
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.fold import Fold
@@ -28,9 +29,9 @@ class Retention:
     A task that has not ended, for example because it waits for input, has no limit.
     """
 
-    compact_after_s: float = 3600.0
+    compact_after_s: float = DEFAULTS.compact_after_s
     """After this time, a fold replaces the task's events. Reads raise CursorExpiredError."""
-    retain_s: float = 30 * 24 * 3600.0
+    retain_s: float = DEFAULTS.retain_s
     """After this time, the task is deleted."""
 
 

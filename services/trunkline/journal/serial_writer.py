@@ -1,4 +1,4 @@
-"""Runs a store's writes one at a time, on the event loop or in a thread."""
+"""Runs those writes of a store that wait for the disk, one at a time in a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,13 +20,15 @@ class _RunningWrite:
 
 
 class SerialWriter:
-    """Runs one write at a time, in a thread if commits wait for the disk, else on the event loop.
+    """Runs one write at a time in a thread.
 
-    Call `run` only if `is_busy` is false.
+    Write nothing, neither by `run` nor on the event loop, while `is_busy` is true.
     """
 
     def __init__(self, *, is_threaded: bool) -> None:
-        self._is_threaded = is_threaded
+        self.is_threaded: bool = is_threaded
+        """True if all writes run in the thread, because a commit waits for the disk. After `close`
+        it is False: the last writes block the event loop."""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._running: _RunningWrite | None = None
 
@@ -35,22 +37,18 @@ class SerialWriter:
         """The thread runs a write."""
         return self._running is not None
 
-    def run(self, write: Write, on_done: OnDone, *, waits_for_disk: bool = False) -> None:
-        """Run a write. `on_done` is called on the event loop after it.
+    def run(self, write: Write, on_done: OnDone) -> None:
+        """Run a write in the thread. `on_done` is called on the event loop after it.
 
-        Without the thread, this returns after both. A write that waits for the disk always runs in
-        the thread; do not run one after `close`.
+        Do not call it after `close`.
         """
-        if not (self._is_threaded or waits_for_disk):
-            on_done(_run_catching(write))
-            return
         loop = asyncio.get_running_loop()
         running = self._running = _RunningWrite(self._executor.submit(write), on_done)
         running.future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finish, running))
 
     def close(self) -> None:
-        """Block until the current write has ended, and end the thread. Later writes block, too."""
-        self._is_threaded = False
+        """Block until the current write has ended, and end the thread."""
+        self.is_threaded = False
         if self._running is not None:
             self._finish(self._running)
         self._executor.shutdown()
@@ -61,11 +59,3 @@ class SerialWriter:
         error = running.future.exception()
         self._running = None
         running.on_done(error)
-
-
-def _run_catching(write: Write) -> BaseException | None:
-    try:
-        write()
-    except Exception as error:  # noqa: BLE001  The caller gets any error.
-        return error
-    return None

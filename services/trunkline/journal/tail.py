@@ -95,17 +95,9 @@ class Tails:
             _, oldest = self._tails.popitem(last=False)
             self.size_bytes -= oldest.size_bytes
 
-    def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes] | None:
-        """Return `Tail.read` of the task's tail, or None if the task has no tail."""
-        tail = self._tails.get(task_id)
-        return None if tail is None else tail.read(after, limit_bytes=limit_bytes)
-
-    def read_next(
-        self, task_id: str, after: int, *, limit_bytes: int
-    ) -> tuple[list[bytes], int | None] | None:
-        """Return `Tail.read_next` of the task's tail, or None if the task has no tail."""
-        tail = self._tails.get(task_id)
-        return None if tail is None else tail.read_next(after, limit_bytes=limit_bytes)
+    def find(self, task_id: str) -> Tail | None:
+        """Return a task's tail, or None if it has no tail."""
+        return self._tails.get(task_id)
 
     def drop(self, task_id: str) -> None:
         """Remove a task's tail."""

@@ -84,7 +84,7 @@ class MessageBroker:
         *,
         middleware: Sequence[Middleware] = (),
         policy: Policy | None = None,
-        retention_s: float = 30 * 24 * 3600.0,
+        retention_s: float,
     ) -> None:
         """Messages without an expire time expire after `retention_s`."""
         self.store = store

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -21,6 +20,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.redaction import redact_addresses
+from trunkline.core.settings import MessagingSettings
 from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import (
     AgentNotFoundError,
@@ -66,6 +66,8 @@ _UNWANTED_TEXT: Final = "its recipient came back without a handler for notices"
 _EXPIRED_TEXT: Final = "it expired before it was handled"
 # A delivery whose host is unreachable for longer than a takeover no longer counts as running.
 _RELEASE_AFTER_S: Final = 30.0
+# The deliveries that run at once.
+_TOTAL: Final = 256
 _T = TypeVar("_T")
 
 
@@ -76,23 +78,6 @@ def _begin_counts(agent: str) -> None:
         instruments.DELIVERIES_ENDED.begin(agent, state)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DispatchOptions:
-    """The limits and pauses of deliveries."""
-
-    attempts: int = 5
-    """The number of failed attempts after which a message is a dead letter."""
-    first_backoff_s: float = 1.0
-    """The wait before the second attempt. Each further attempt doubles it."""
-    max_backoff_s: float = 30.0
-    per_recipient: int = 16
-    """The deliveries that one agent handles at once."""
-    total: int = 256
-    """The deliveries that run at once."""
-    patience_s: float = 600.0
-    """The time after which an attempt fails if its host is gone and no host has its journal."""
-
-
 class Dispatcher:
     """Makes the deliveries of a store while `run` runs."""
 
@@ -100,18 +85,17 @@ class Dispatcher:
         self,
         broker: MessageBroker,
         directory: Directory,
-        options: DispatchOptions | None = None,
+        settings: MessagingSettings,
         *,
         middleware: Sequence[Middleware] = (),
     ) -> None:
+        """`settings` has the limits and pauses of deliveries."""
         self._broker = broker
         self._store = broker.store
         self._directory = directory
-        self._options = options or DispatchOptions()
+        self._settings = settings
         self._middleware = middleware
-        self._scheduler = Scheduler(
-            per_recipient=self._options.per_recipient, total=self._options.total
-        )
+        self._scheduler = Scheduler(per_recipient=settings.concurrency, total=_TOTAL)
         self._wake = asyncio.Event()
         self._calls = DeliveryCalls(directory)
 
@@ -288,7 +272,7 @@ class Dispatcher:
         if _has_expired(delivery.envelope):
             await self._end(delivery, _EXPIRED, problem=problem)
             return None
-        if delivery.attempt_count >= self._options.attempts:
+        if delivery.attempt_count >= self._settings.attempts:
             await self._end(delivery, _DEAD, problem=problem)
             return None
         return await self._postpone(delivery, problem)
@@ -299,7 +283,7 @@ class Dispatcher:
         instruments.DELIVERIES_RETRIED.add(1, delivery.key.recipient)
         # A recipient at its limit is asked as often as after a first failure.
         doublings = min(30, max(0, delivery.attempt_count - 1)) if is_failure else 0
-        backoff_s = min(self._options.max_backoff_s, self._options.first_backoff_s * 2**doublings)
+        backoff_s = min(self._settings.max_backoff_s, self._settings.backoff_s * 2**doublings)
         not_before = _now() + Backoff(first_s=backoff_s, limit_s=backoff_s).next_s()
         return await self._persist(
             lambda: self._store.postpone(
@@ -367,7 +351,7 @@ class Dispatcher:
             FencedError: another process has the delivery.
             RequestError: as the write.
         """
-        backoff = Backoff(limit_s=self._options.max_backoff_s)
+        backoff = Backoff(limit_s=self._settings.max_backoff_s)
         while True:
             try:
                 return await write()
@@ -417,7 +401,7 @@ class Dispatcher:
                     # A host that can't be reached fails a call sooner.
                     seen_at = now
                 away_s = now - seen_at
-                if away_s > self._options.patience_s:
+                if away_s > self._settings.host_patience_s:
                     problem = f"its host is gone, and no other one has its journal: {error}"
                     raise PeerUnavailableError(delivery.key.recipient, problem) from error
                 if away_s > _RELEASE_AFTER_S:

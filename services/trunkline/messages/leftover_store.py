@@ -29,9 +29,11 @@ logger = logging.getLogger(__name__)
 class LeftoverStore(SqliteMessageStore):
     """The local store of an earlier run. A second dispatcher delivers its messages."""
 
-    def __init__(self, primary: MessageStore, path: Path, *, keyring: Keyring | None) -> None:
+    def __init__(
+        self, primary: MessageStore, path: Path, *, queue_limit: int, keyring: Keyring | None
+    ) -> None:
         """`primary` is the store of new messages. Raises as SqliteMessageStore."""
-        super().__init__(path, keyring=keyring)
+        super().__init__(path, queue_limit=queue_limit, keyring=keyring)
         self._primary = primary
 
     async def end(
@@ -73,14 +75,14 @@ class LeftoverStore(SqliteMessageStore):
 
 @asynccontextmanager
 async def open_leftover(
-    primary: MessageStore, *, path: Path, keyring: Keyring | None
+    primary: MessageStore, *, path: Path, queue_limit: int, keyring: Keyring | None
 ) -> AsyncIterator[LeftoverStore | None]:
     """Yield the local store if the mode is distributed and messages in the file wait, or None."""
     if primary.mode == "local" or not (count := _count_waiting(path)):
         yield None
         return
     try:
-        store = LeftoverStore(primary, path, keyring=keyring)
+        store = LeftoverStore(primary, path, queue_limit=queue_limit, keyring=keyring)
     except JournalUnavailableError as error:
         logger.warning("messages.local_not_delivered", extra={"problem": str(error)})
         yield None

@@ -11,7 +11,6 @@ from trunkline.core.encryption import Keyring
 from trunkline.core.settings import MessagingSettings
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.messages.redis_connection import PEER
-from trunkline.messages.redis_records import RedisOptions
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.sqlite_store import SqliteMessageStore
 from trunkline.messages.store import MessageStore
@@ -78,14 +77,7 @@ async def _open_local(
 async def _open_distributed(
     stack: AsyncExitStack, table: MessagingSettings, keyring: Keyring | None
 ) -> MessageStore:
-    options = RedisOptions(
-        stream=table.stream,
-        group=table.group,
-        queue_limit=table.queue_limit,
-        lease_s=table.lease_s,
-        replicas=table.replicas,
-    )
-    opening = RedisMessageStore.open(table.url, options, keyring=keyring)
+    opening = RedisMessageStore.open(table, keyring=keyring)
     try:
         async with asyncio.timeout(_ANSWER_S):
             return await stack.enter_async_context(opening)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from trunkline.core.backoff import Backoff
+from trunkline.core.settings import MessagingSettings
 from trunkline.errors import PeerUnavailableError
 from trunkline.messages import redis_scripts as scripts
 from trunkline.messages.redis_connection import translate_errors
@@ -24,11 +25,11 @@ from trunkline.messages.redis_records import (
     GrantedDelivery,
     PartitionGrant,
     RedisCodec,
-    RedisOptions,
     attempts_place,
+    key_prefix,
     message_place,
 )
-from trunkline.messages.store import DeliveryKey
+from trunkline.messages.store import PREFETCH, DeliveryKey
 from trunkline.messages.stored_form import RUNNING
 
 if TYPE_CHECKING:
@@ -102,16 +103,15 @@ class PartitionReader:
         codec: RedisCodec,
         *,
         owner: str,
-        options: RedisOptions,
+        settings: MessagingSettings,
     ) -> None:
         self._client = client
         self._run = run_script
         self._codec = codec
         self._owner = owner
-        self._prefix = options.prefix
-        self._group = options.group
-        self._lease_s = options.lease_s
-        self._prefetch = options.prefetch
+        self._prefix = key_prefix(settings)
+        self._group = settings.group
+        self._lease_s = settings.lease_s
         self._partitions: dict[str, _Partition] = {}
         self._queues: dict[_QueueKey, _Queue] = {}
         self._is_reading = asyncio.Event()
@@ -321,7 +321,7 @@ class PartitionReader:
         """Return the next deliveries of all queues that have room, with their messages."""
         entries: list[_Entry] = []
         for key, queue in list(self._queues.items()):
-            while queue.waiting and queue.in_flight < self._prefetch and len(entries) < _READ_LIMIT:
+            while queue.waiting and queue.in_flight < PREFETCH and len(entries) < _READ_LIMIT:
                 entry = heapq.heappop(queue.waiting)
                 partition = self._partitions.get(entry.grant.partition)
                 if partition is not None and partition.grant == entry.grant:

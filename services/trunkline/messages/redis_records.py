@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from trunkline.core.settings import MessagingSettings
 from trunkline.messages.store import (
     DeliveryKey,
     DeliveryState,
@@ -22,27 +23,9 @@ PARTITIONS: Final = 16
 change while deliveries wait."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RedisOptions:
-    """The options of the distributed store."""
-
-    stream: str = "a2a_messages"
-    """The prefix of all keys."""
-    group: str = "workers"
-    """The consumer group."""
-    queue_limit: int = 100_000
-    """The number of deliveries that may wait."""
-    prefetch: int = 256
-    """The number of deliveries to one recipient of one priority that may be in flight."""
-    lease_s: float = 10.0
-    """After this time without an answer, another process gets the deliveries of a process."""
-    replicas: int = 0
-    """The number of replicas of the server that must have a write before it counts."""
-
-    @property
-    def prefix(self) -> str:
-        """The prefix as a hash tag, by which a cluster has all keys in one slot."""
-        return f"{{{self.stream}}}"
+def key_prefix(settings: MessagingSettings) -> str:
+    """Return the prefix of all keys as a hash tag, by which a cluster has all keys in one slot."""
+    return f"{{{settings.stream}}}"
 
 
 @dataclass(frozen=True, slots=True)

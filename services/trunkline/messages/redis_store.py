@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from trunkline.core.encryption import Keyring
 from trunkline.core.runtime import run_in_background
+from trunkline.core.settings import MessagingSettings
 from trunkline.errors import (
     FencedError,
     PeerUnavailableError,
@@ -34,8 +35,8 @@ from trunkline.messages.redis_records import (
     DeliveryRecord,
     GrantedDelivery,
     RedisCodec,
-    RedisOptions,
     attempts_place,
+    key_prefix,
     routing,
 )
 from trunkline.messages.store import (
@@ -79,21 +80,21 @@ class RedisMessageStore:
     mode = "distributed"
 
     def __init__(
-        self, client: "Redis", options: RedisOptions, *, keyring: Keyring | None = None
+        self, client: "Redis", settings: MessagingSettings, *, keyring: Keyring | None = None
     ) -> None:
         """`open` returns a store that is ready."""
         # The library's types have the answers of all its clients and protocols.
         self._client: Any = client
-        self._options = options
-        self._prefix = options.prefix
-        self._pipeline = ScriptPipeline(client, options.prefix, replicas=options.replicas)
+        self._settings = settings
+        self._prefix = key_prefix(settings)
+        self._pipeline = ScriptPipeline(client, self._prefix, replicas=settings.replicas)
         self._run = self._pipeline.call
         cipher = None if keyring is None else keyring.shared_cipher("messages", name=PEER)
         self._codec = RedisCodec(cipher)
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         """The name of this process as a consumer."""
         self._reader = PartitionReader(
-            client, self._run, self._codec, owner=self.owner, options=options
+            client, self._run, self._codec, owner=self.owner, settings=settings
         )
         self._changes = ChangeFollower(
             client, self._prefix, self._reader.notify, on_return=self._reader.read_again
@@ -103,18 +104,18 @@ class RedisMessageStore:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, options: RedisOptions | None = None, *, keyring: Keyring | None = None
+        cls, settings: MessagingSettings, *, keyring: Keyring | None = None
     ) -> AsyncIterator[Self]:
-        """Open the store at an address.
+        """Open the store at the address of the settings.
 
         Raises:
             ConfigurationError: the address is wrong, or the server too old.
             PeerUnavailableError: it does not answer.
         """
-        client = connect(url)
+        client = connect(settings.url)
         try:
             await check_server(client)
-            store = cls(client, options or RedisOptions(), keyring=keyring)
+            store = cls(client, settings, keyring=keyring)
             await store._changes.start()
             async with run_in_background(store._pipeline.run()):
                 async with (
@@ -145,14 +146,14 @@ class RedisMessageStore:
         while True:
             answer = await self._run(
                 scripts.ACCEPT,
-                self._options.queue_limit,
+                self._settings.queue_limit,
                 len(known),
                 *("\0".join(key) for key in known),
                 *self._encode(unique),
             )
             match answer[0]:
                 case b"full":
-                    raise QueueFullError(str(self._options.queue_limit))
+                    raise QueueFullError(str(self._settings.queue_limit))
                 case b"stored":
                     break
                 case _:
@@ -268,7 +269,7 @@ class RedisMessageStore:
             attempts = end_attempt(granted.attempts, problem, now)
             record = DeliveryRecord(state, now, before.attempt_count, before.task_id)
             answer = await self._write(
-                scripts.END, granted, record, attempts, self._options.group, granted.entry,
+                scripts.END, granted, record, attempts, self._settings.group, granted.entry,
                 *self._encode(replies),
             )  # fmt: skip
             if answer[0] == b"stored":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trunkline.messages.store import DeliveryKey, Envelope, QueuedDelivery
+from trunkline.messages.store import PREFETCH, DeliveryKey, Envelope, QueuedDelivery
 from trunkline.v1 import envelope_pb2
 
 _READ_LIMIT: Final = 500
@@ -41,13 +41,9 @@ class DeliveryQueues:
         self,
         database: sqlite3.Connection,
         build_delivery: Callable[[Sequence[Any]], QueuedDelivery],
-        *,
-        prefetch: int,
     ) -> None:
-        """`prefetch` is the number of deliveries of one queue that may be in flight."""
         self._database = database
         self._build_delivery = build_delivery
-        self._limit = prefetch
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._in_flight: dict[DeliveryKey, _Queue] = {}
 
@@ -83,8 +79,8 @@ class DeliveryQueues:
             del self._queues[recipient, number]
             if queue.has_more or queue.in_flight:
                 self._queues[recipient, number] = queue
-            while queue.has_more and queue.in_flight < self._limit:
-                limit = self._limit - queue.in_flight
+            while queue.has_more and queue.in_flight < PREFETCH:
+                limit = PREFETCH - queue.in_flight
                 rows = self._database.execute(
                     _SELECT_OPEN, (recipient, number, queue.cursor, limit)
                 ).fetchall()

@@ -83,15 +83,13 @@ class SqliteMessageStore:
         self,
         path: Path,
         *,
-        queue_limit: int = 100_000,
-        prefetch: int = 256,
+        queue_limit: int,
         synchronous: Literal["normal", "full"] = "normal",
         keyring: Keyring | None = None,
     ) -> None:
         """Open the file, or create it.
 
-        `queue_limit` is the number of deliveries that may wait. `prefetch` is the number of
-        deliveries to one recipient of one priority that may be in flight.
+        `queue_limit` is the number of deliveries that may wait.
 
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
@@ -110,7 +108,7 @@ class SqliteMessageStore:
         self._counters.open_count = self._count(
             "SELECT count(*) FROM deliveries WHERE state IN (1, 2)"
         )
-        self._queues = DeliveryQueues(self._database, self._build_delivery, prefetch=prefetch)
+        self._queues = DeliveryQueues(self._database, self._build_delivery)
         with self._file.read():
             self._queues.find()
 

@@ -8,7 +8,7 @@ recipients, and stores how they ended. Each store has to pass
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 
@@ -17,6 +17,9 @@ StoredEnvelope: TypeAlias = envelope_pb2.StoredEnvelope
 EnvelopeFilter: TypeAlias = messaging_service_pb2.EnvelopeFilter
 DeliveryState: TypeAlias = envelope_pb2.DeliveryState.ValueType
 Room: TypeAlias = messaging_service_pb2.Room
+
+PREFETCH: Final = 256
+"""The number of deliveries to one recipient of one priority that a dispatcher has at once."""
 
 
 @dataclass(frozen=True, slots=True)

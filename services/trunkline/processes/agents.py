@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from trunkline.a2a_client.remote_agent import build_remote_agents
 from trunkline.agents.calls.tool_source import (
-    AllowedTools,
     MeshTools,
     ToolSource,
 )
@@ -198,7 +197,7 @@ def _list_builders(
 
     def choose_tools(name: str) -> ToolSource:
         options = settings.agent_options.get(name)
-        return AllowedTools(mesh_tools, options) if options else mesh_tools
+        return mesh_tools.restrict(options) if options else mesh_tools
 
     choose_model = partial(ModelChoice.for_agent, settings)
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
-from trunkline.agents.calls.tool_source import AllowedTools, MeshTools, ToolSource
+from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
@@ -31,16 +31,13 @@ from trunkline.mesh.registry import Membership
 from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
-from trunkline.observe.span_content import ContentCapture
 from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.journals import JournalFolder
 from trunkline.processes.takeover import Takeover, adopt_journal, claim_standby_names
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.outbox import RetryPolicy
 from trunkline.tasks.resources import OtherHosts
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.usage_store import UsageStore
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -69,23 +66,6 @@ class AgentReadiness:
         """Wait for a change since the last call."""
         await self._changed.wait()
         self._changed.clear()
-
-
-def task_settings(settings: Settings) -> TaskSettings:
-    """Return the part of the process's settings that concerns tasks."""
-    return TaskSettings(
-        lease_s=settings.lease_s,
-        flush_interval_s=settings.flush_interval_ms / 1000,
-        cancel_grace_s=settings.cancel_grace_s,
-        queue_limit=settings.queue_limit,
-        task_limit=settings.task_limit,
-        agent_timeouts=settings.agent_timeouts,
-        limits=settings.limits,
-        tree=settings.tree,
-        models=settings.models,
-        content=ContentCapture.from_settings(settings),
-        webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
-    )
 
 
 @asynccontextmanager
@@ -138,7 +118,7 @@ async def open_host(
             TaskHost(
                 own.journal,
                 agents,
-                settings=task_settings(settings),
+                settings=settings,
                 others=OtherHosts(
                     cancel_child,
                     answer_parent,
@@ -221,13 +201,9 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
     """Return the agent with the agents and tools of the mesh, for the calls of its function."""
     if not isinstance(agent, FunctionAgent):
         return agent
-    options = settings.agent_options.get(agent.card.name)
-    tools: ToolSource = MeshTools(directory)
-    if options is not None:
-        tools = AllowedTools(tools, options)
     callees = MeshCallees(
         directory,
-        tools,
+        MeshTools(directory, settings.agent_options.get(agent.card.name)),
         ChildLimits.from_settings(settings),
         agent.model or ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
     )

@@ -18,7 +18,7 @@ from trunkline.mesh.registry import Membership
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.policy import Policy
 from trunkline.messages.broker import MessageBroker
-from trunkline.messages.dispatcher import Dispatcher, DispatchOptions
+from trunkline.messages.dispatcher import Dispatcher
 from trunkline.messages.leftover_store import open_leftover
 from trunkline.messages.messaging_servicer import SERVICE, MessagingServicer
 from trunkline.messages.middleware import Middleware, load_middleware
@@ -106,24 +106,19 @@ async def add_messages(
             retention_s=table.age_s,
         )
         broker = open_broker(store)
-        options = DispatchOptions(
-            attempts=table.attempts,
-            first_backoff_s=table.backoff_s,
-            max_backoff_s=table.max_backoff_s,
-            per_recipient=table.concurrency,
-            patience_s=table.host_patience_s,
-        )
-        dispatcher = Dispatcher(broker, directory, options, middleware=middleware)
+        dispatcher = Dispatcher(broker, directory, table, middleware=middleware)
         server.add_service(
             SERVICE,
             messaging_service_pb2_grpc.add_MessagingServiceServicer_to_server,
             MessagingServicer(broker, server.audit),
         )
         await stack.enter_async_context(run_in_background(dispatcher.run()))
-        leftover = await stack.enter_async_context(open_leftover(store, path=path, keyring=keyring))
+        leftover = await stack.enter_async_context(
+            open_leftover(store, path=path, queue_limit=table.queue_limit, keyring=keyring)
+        )
         if leftover is not None:
             leftover_dispatcher = Dispatcher(
-                open_broker(leftover), directory, options, middleware=middleware
+                open_broker(leftover), directory, table, middleware=middleware
             )
             await stack.enter_async_context(run_in_background(leftover_dispatcher.run()))
         await stack.enter_async_context(run_in_background(_remove_old_messages(store, table.age_s)))

@@ -145,6 +145,7 @@ class Supervisor(Agent):
         else:
             await self._wait_for_cards(task)
         roster = self._current_roster().exclude(task.path)
+        state = state or _begin_state(task, roster)
         calls = AgentCalls(task, self._directory, self._limits)
         turn = SupervisorTurn(task, self._directory, roster, task.plan(), calls, self._planner)
         if self._graph is None:
@@ -152,17 +153,15 @@ class Supervisor(Agent):
                 self.on_load(self._predict_agents(task, roster, state))
             await task.working()
         graph = await self._load_graph()
-        from trunkline.supervisor.graph import run_turn
+        with contextlib.ExitStack() as stack:
+            if self._planner.is_model:
+                # Loaded with the graph.
+                from trunkline.supervisor.planner_memory import open_planner_memory
 
-        if not self._planner.is_model:
-            await run_turn(graph, turn, state)
-            return
-        # Loaded with the graph.
-        from trunkline.supervisor.planner_memory import open_planner_memory
-
-        with open_planner_memory(task) as memory:
-            turn = replace(turn, memory=memory)
-            await run_turn(graph, turn, state)
+                turn = replace(turn, memory=stack.enter_context(open_planner_memory(task)))
+            # No stream modes: readers follow the journal.
+            async for _ in graph.astream(state, context=turn, stream_mode=[]):
+                pass
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
         """Wait briefly until a starting mesh has the agents that the turn needs."""
@@ -189,7 +188,8 @@ class Supervisor(Agent):
 
         if is_settled(self._directory):
             return
-        if self._predict_agents(task, self._current_roster().exclude(task.path), None):
+        roster = self._current_roster().exclude(task.path)
+        if self._predict_agents(task, roster, _begin_state(task, roster)):
             return
         await task.working()
         with contextlib.suppress(PeerError):
@@ -205,13 +205,11 @@ class Supervisor(Agent):
         return roster
 
     def _predict_agents(
-        self, task: TurnRuntime, roster: Roster, state: SupervisorState | None
+        self, task: TurnRuntime, roster: Roster, state: SupervisorState
     ) -> Set[str]:
         """Return the agents that the turn is going to ask, as far as this is known already."""
-        state = state or answer_waiting_children(task.snapshot, task.text)
-        steps = state["steps"] if state else roster.split_at_addresses(task.text)
-        if steps:
-            return {step.agent for step in steps}
+        if state["steps"]:
+            return {step.agent for step in state["steps"]}
         return self._planner.predict(task.text, roster)
 
     def _allowed(
@@ -226,6 +224,16 @@ class Supervisor(Agent):
             and name not in self._barred
             and (name in named if named else agent.routable)
         ]
+
+
+def _begin_state(task: TurnRuntime, roster: Roster) -> SupervisorState:
+    """Return the state at the start of a turn.
+
+    An answer to waiting children continues the plan of the turn before. Else the steps are those of
+    the agents that the request names, if it names any.
+    """
+    waiting = answer_waiting_children(task.snapshot, task.text)
+    return waiting or {"steps": roster.split_at_addresses(task.text)}
 
 
 def _retained_lengths(task: TurnRuntime) -> dict[str, int]:

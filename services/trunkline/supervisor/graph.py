@@ -1,16 +1,15 @@
 """The graph of a supervisor, and its nodes. Importing this module loads LangGraph."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias
 
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import Command, Overwrite, Send
+from langgraph.types import Command
 
-from trunkline.agents.calls.outcome import Outcome
 from trunkline.journal.events import plan_event
 from trunkline.observe import telemetry
 from trunkline.supervisor.answer import (
@@ -24,9 +23,8 @@ from trunkline.supervisor.answer import (
     too_many_steps_question,
 )
 from trunkline.supervisor.last_agent import find_last_agent
-from trunkline.supervisor.plan_run import PlanRun
+from trunkline.supervisor.plan_run import run_steps
 from trunkline.supervisor.planning import MAX_STEPS, PlanResult
-from trunkline.supervisor.recovery import answer_waiting_children
 from trunkline.supervisor.roster import build_step
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.supervisor.turn import SupervisorTurn
@@ -43,52 +41,26 @@ SupervisorGraph: TypeAlias = CompiledStateGraph[
 
 
 def compile_graph() -> SupervisorGraph:
-    """Compile the graph: analyse → plan → run, once for each step → check → synthesise.
+    """Compile the graph: plan → run → check → synthesise.
 
-    Each node names the next nodes in its `Command`, because a conditional edge costs 0.1 ms more.
+    Each node names the next node in its `Command`, because a conditional edge costs 0.1 ms more.
     All nodes are coroutine functions, because plain functions run in threads. The graph has no
     checkpointer, since the journal has all that a turn needs, and any number of turns may run in
     it. docs/supervisors.md has its drawing.
     """
     graph = StateGraph(SupervisorState, context_schema=SupervisorTurn)
-    graph.add_node("analyse", analyse_request)
     graph.add_node("plan", plan_steps)
-    graph.add_node("run", run_step)
+    graph.add_node("run", run_steps)
     graph.add_node("check", check_outcomes)
     graph.add_node("synthesise", synthesise_answer)
-    graph.add_edge(START, "analyse")
-    # All steps of the plan join here.
+    graph.add_conditional_edges(START, route_start)
     graph.add_edge("run", "check")
     return graph.compile(name="supervisor")
 
 
-async def run_turn(
-    graph: SupervisorGraph, turn: SupervisorTurn, recovered: SupervisorState | None = None
-) -> None:
-    """Run a turn to its end, or to a question to the user.
-
-    `recovered` is the state of a turn whose host was lost, if the turn had a plan.
-    """
-    # No stream modes: readers follow the journal.
-    async for _ in graph.astream(recovered or {"steps": ()}, context=turn, stream_mode=[]):
-        pass
-
-
-async def analyse_request(
-    state: SupervisorState, runtime: Runtime[SupervisorTurn]
-) -> Command[Literal["plan", "run", "check"]]:
-    """Find what the turn continues, or the agents that the request names.
-
-    A turn recovered from the journal has its plan and continues with it. An answer to waiting
-    children continues the plan of the turn before.
-    """
-    turn = runtime.context
-    if state["steps"]:
-        return Command(goto=_send_steps(turn, state["steps"], state["outcomes"]) or "check")
-    if waiting := answer_waiting_children(turn.task.snapshot, turn.task.text):
-        sends = _send_steps(turn, waiting["steps"], waiting["outcomes"])
-        return Command(update=waiting, goto=sends or "check")
-    return Command(update={"steps": turn.roster.split_at_addresses(turn.task.text)}, goto="plan")
+async def route_start(state: SupervisorState) -> Literal["plan", "run"]:
+    """Return the first node: a plan that has outcomes continues."""
+    return "run" if "outcomes" in state else "plan"
 
 
 async def plan_steps(
@@ -105,7 +77,7 @@ async def plan_steps(
     if state.get("is_revised"):
         steps, outcomes = state["steps"], state["outcomes"]
         await _write_plan(turn, steps, [step for step in steps if step.id not in outcomes])
-        return Command(goto=_send_steps(turn, steps, outcomes))
+        return Command(goto="run")
     revision = turn.plan.revision
     result = PlanResult(state["steps"]) if state["steps"] else await _plan_request(turn)
     files = describe_files(turn.task.message)
@@ -130,20 +102,7 @@ async def plan_steps(
         await ask_user(turn, result.question)
         return Command(goto=_END)
     await _write_plan(turn, steps, steps, written_text=result.written_text)
-    return Command(update={"steps": steps}, goto=_send_steps(turn, steps, {}))
-
-
-class StepInput(TypedDict):
-    """The input of the node that runs a step of the plan."""
-
-    step: Step
-    run: PlanRun
-
-
-async def run_step(state: StepInput) -> SupervisorState:
-    """Run a step behind the steps that it comes after. All steps are sent at the same time."""
-    step = state["step"]
-    return {"outcomes": {step.id: await state["run"].run(step)}}
+    return Command(update={"steps": steps}, goto="run")
 
 
 async def check_outcomes(
@@ -156,7 +115,7 @@ async def check_outcomes(
     retries = {step.id: step for step in retried_steps}
     steps = tuple(retries.get(step.id, step) for step in state["steps"])
     outcomes = {name: end for name, end in state["outcomes"].items() if name not in retries}
-    update = {"steps": steps, "outcomes": Overwrite(outcomes), "is_revised": True}
+    update: SupervisorState = {"steps": steps, "outcomes": outcomes, "is_revised": True}
     return Command(update=update, goto="plan")
 
 
@@ -165,14 +124,6 @@ async def synthesise_answer(state: SupervisorState, runtime: Runtime[SupervisorT
     turn, steps, outcomes = runtime.context, state["steps"], state["outcomes"]
     answer = combine_outcomes(steps, outcomes)
     await deliver_answer(turn, await rewrite_answer(turn, answer, steps, outcomes))
-
-
-def _send_steps(
-    turn: SupervisorTurn, steps: Sequence[Step], outcomes: Mapping[str, Outcome]
-) -> Sequence[Send]:
-    """Return a `Send` for each step of the plan that has no outcome."""
-    run = PlanRun(turn.ask, steps, outcomes)
-    return [Send("run", StepInput(step=step, run=run)) for step in run.steps]
 
 
 async def _plan_request(turn: SupervisorTurn) -> PlanResult:

@@ -7,7 +7,7 @@ else its value.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, TypedDict
+from typing import Final, TypedDict
 from urllib.parse import unquote, urlsplit
 
 from trunkline.agents.calls.outcome import Outcome, clip
@@ -130,16 +130,11 @@ def _name_part(part: part_pb2.Part) -> str:
     return sanitize_filename(part.filename) or sanitize_filename(in_url) or "a file"
 
 
-def _merge_outcomes(
-    earlier: Mapping[str, Outcome], new: Mapping[str, Outcome]
-) -> Mapping[str, Outcome]:
-    return {**earlier, **new}
-
-
 class SupervisorState(TypedDict, total=False):
     """The state that the nodes of the graph share during a turn."""
 
     steps: tuple[Step, ...]
-    outcomes: Annotated[Mapping[str, Outcome], _merge_outcomes]
+    outcomes: Mapping[str, Outcome]
+    """The outcomes of the steps that have ended, by their ids."""
     is_revised: bool
     """True if the plan has been revised. It is revised only once."""

@@ -3,6 +3,5 @@
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.settings import TaskSettings
 
-__all__ = ["Agent", "TaskContext", "TaskHost", "TaskSettings"]
+__all__ = ["Agent", "TaskContext", "TaskHost"]

@@ -5,15 +5,15 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final
 
+from trunkline.core.settings import Settings
 from trunkline.errors import LimitExceededError, OverloadedError
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
-from trunkline.tasks.settings import TaskSettings
 
 # The rate is measured over the latest turns: at most so many, and none that is older.
 _RATE_WINDOW_TURNS: Final = 64
@@ -90,7 +90,10 @@ class AgentQueue:
 
     @asynccontextmanager
     async def enter(self, admission: "Admission", priority: int) -> AsyncIterator[None]:
-        """Run a block as one of `limit` turns."""
+        """Run a block as one of `limit` turns.
+
+        Turns of one account enter by priority, then in order.
+        """
         if self._limit is not None and self._limit <= self._running:
             await self._wait(admission.account, priority)
         else:
@@ -146,18 +149,11 @@ class Admission:
         self.account: str = account
         self.is_pending: bool = True
 
-    def enter(self, priority: int) -> AbstractAsyncContextManager[None]:
-        """Run a block within the concurrency limit of the agent.
-
-        Turns of one account enter by priority, then in order.
-        """
-        return self.queue.enter(self, priority)
-
 
 class AdmissionControl:
     """The admission queues of all agents of a process, shared by all of its journals."""
 
-    def __init__(self, agents: Sequence[Agent], settings: TaskSettings) -> None:
+    def __init__(self, agents: Sequence[Agent], settings: Settings) -> None:
         self._limit = settings.task_limit
         self._limits = settings.limits
         self._accepted = 0
@@ -218,7 +214,7 @@ class AdmissionControl:
 
     def _check_account(self, account: str) -> None:
         """Check the limit of tasks of an account."""
-        limit = self._limits.of_account(account).tasks if self._limits else None
+        limit = self._limits.of_account(account).tasks
         if limit is not None and self._turns.get(account) >= limit:
             wait_s = self._completions.estimate_wait_s(self._turns.get(account) - limit + 1)
             problem = f"account {account!r} has {limit} running tasks, and may have no more"

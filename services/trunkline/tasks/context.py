@@ -94,7 +94,6 @@ class TaskContext(Generic[SettingsT]):
             self.id,
             journal.epoch,
             scheduler=resources.scheduler,
-            pending_limit_bytes=resources.host.settings.pending_limit_bytes,
         )
         self._files = TaskFiles(resources.files, self.id, self.account)
         self._calls: TaskCalls | None = None

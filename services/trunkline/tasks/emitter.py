@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 # Delays between retries while the journal can't be written.
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
+# The limit of a task's events that are not in the journal. An agent that writes more waits until
+# they are written. A character of text counts as one byte.
+_PENDING_LIMIT_BYTES: Final = 64 * 1024
 
 
 class FlushScheduler:
@@ -118,13 +121,11 @@ class Emitter:
         fence: int,
         *,
         scheduler: FlushScheduler,
-        pending_limit_bytes: int,
     ) -> None:
         self._journal = journal
         self._task_id = task_id
         self._fence = fence
         self._scheduler = scheduler
-        self._pending_limit_bytes = pending_limit_bytes
         self._drafts: list[Draft] = []
         self._events: list[event_pb2.Event] = []
         # The last event, if more text can be merged into it.
@@ -216,7 +217,7 @@ class Emitter:
     @property
     def is_full(self) -> bool:
         """True if the pending bytes exceed the limit."""
-        return self._pending_bytes > self._pending_limit_bytes
+        return self._pending_bytes > _PENDING_LIMIT_BYTES
 
     async def make_room(self) -> None:
         """Wait while the emitter is full: backpressure from the journal to the agent."""

@@ -26,6 +26,7 @@ from trunkline.observe import telemetry
 from trunkline.observe.logs import current_task_id
 from trunkline.observe.metrics import instruments
 from trunkline.observe.span_content import (
+    ContentCapture,
     current_capture,
     find_answer,
     record_agent,
@@ -129,7 +130,7 @@ class TaskExecutions:
         self.resources = resources
         self._journal = resources.journal
         self._admissions = resources.host.admissions
-        self._capture = resources.host.settings.content
+        self._capture = ContentCapture.from_settings(resources.host.settings)
         self._on_release = on_release
         self._executions: dict[str, TaskExecution] = {}
         # Not in a task group, which would wait forever for code that ignores its cancellation.
@@ -203,7 +204,7 @@ class TaskExecutions:
                 return
             agent, turn, admission = execution.agent, execution.turn, execution.admission
             if agent is not None and turn is not None and admission is not None:
-                async with admission.enter(turn.snapshot.priority):
+                async with admission.queue.enter(admission, turn.snapshot.priority):
                     await self._run_turn(agent, turn)
         except asyncio.CancelledError:
             # The terminator journals the end of a stopped task. Otherwise the host is stopping.

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
@@ -35,10 +36,9 @@ from trunkline.tasks.delivered_messages import (
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import TERMINAL, State, state_name
 from trunkline.tasks.loop_watch import LoopWatch
-from trunkline.tasks.outbox import Outbox, PushConfigs
+from trunkline.tasks.outbox import Outbox, PushConfigs, RetryPolicy
 from trunkline.tasks.resources import HostResources, OtherHosts
 from trunkline.tasks.served_journals import ServedJournals
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import (
     SubmitResult,
     check_alias,
@@ -69,7 +69,7 @@ class TaskHost:
         journal: Journal,
         agents: Sequence[Agent],
         *,
-        settings: TaskSettings | None = None,
+        settings: Settings | None = None,
         others: OtherHosts | None = None,
         checkpoint_path: Path | None = None,
         audit: AuditLog | None = None,
@@ -83,12 +83,13 @@ class TaskHost:
         With `budgets`, turns are refused and models are not called once a budget is used up.
         """
         self._audit = audit
-        self._settings = settings = settings or TaskSettings()
+        self._settings = settings = settings or Settings()
         self._others = others or OtherHosts()
         self._admissions = AdmissionControl(agents, settings)
         begin_commit_counts(agent.card.name for agent in agents)
         self._changes = TaskChanges()
-        self.push_configs: PushConfigs = PushConfigs(Outbox(settings.webhook_retry))
+        retry = RetryPolicy(give_up_s=settings.webhook_give_up_s)
+        self.push_configs: PushConfigs = PushConfigs(Outbox(retry))
         """The webhooks of the tasks in all journals, and their outbox."""
         self._watch = LoopWatch()
         self._resources = HostResources(
@@ -174,7 +175,9 @@ class TaskHost:
             JournalUnavailableError: the journal can't be written.
         """
         host = self.journals.get_writable(message, submission)
-        agent = host.find_agent(agent_name, message.task_id, submission.account)
+        agent = self.agents.get(agent_name)
+        if agent is None:
+            raise host.absence_error(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
         if message.task_id:
             continued = await host.submit_handler.continue_task(agent, message, submission)
@@ -408,7 +411,9 @@ class TaskHost:
     ) -> snapshot_pb2.TaskSnapshot:
         host = self.journals.get(task_id)
         row = host.get_account_row(task_id, account)
-        agent = host.find_agent(row.agent, task_id, account)
+        agent = self.agents.get(row.agent)
+        if agent is None:
+            raise host.absence_error(row.agent, task_id, account)
         if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +15,6 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.observe import telemetry
-from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.deliveries import Deliveries
@@ -32,6 +31,9 @@ from trunkline.tasks.task_rows import find_row, get_account_row
 from trunkline.tasks.termination import TaskTerminator
 
 logger = logging.getLogger(__name__)
+
+# The time that code has to clean up after its deadline.
+_DEADLINE_GRACE_S: Final = 0.1
 
 # An execution that begins has no turn yet. Nothing reports when it gets one.
 _EXECUTION_CHECK_S: Final = 0.02
@@ -50,7 +52,7 @@ class JournalHost:
     ) -> None:
         """`resources` are shared by all journals of the host."""
         self.journal = journal
-        self.agents: Mapping[str, Agent] = resources.agents
+        self._agents = resources.agents
         settings = resources.settings
         self.lease: JournalLease = JournalLease(journal, settings.lease_s, on_lost=self._stop)
         self._push_configs = resources.push_configs
@@ -58,7 +60,7 @@ class JournalHost:
         """True once new tasks are refused, except children of running tasks."""
         self._group = asyncio.TaskGroup()
         self.flush_scheduler: FlushScheduler = FlushScheduler(
-            settings.flush_interval_s,
+            settings.flush_interval_ms / 1000,
             journal_id=journal.id,
             on_fenced=self.lease.mark_lost,
         )
@@ -70,7 +72,6 @@ class JournalHost:
             on_release=self._on_release,
         )
         self.terminator: TaskTerminator = TaskTerminator(self._group, self.executions)
-        self._deadline_grace_s = settings.deadline_grace_s
         self._orphans = OrphanedChildren(journal, resources.others.cancel_child)
         self.submit_handler: SubmitHandler = SubmitHandler(self.executions, self.deadlines)
         self.deliveries: Deliveries = Deliveries(
@@ -142,7 +143,7 @@ class JournalHost:
         with contextlib.suppress(TrunklineError):
             missing_agents = {
                 row.agent for row in self.journal.list_unfinished()
-            } - self.agents.keys()
+            } - self._agents.keys()
             self.journal.close(for_takeover=bool(missing_agents))
 
     def _expire(self, task_id: str) -> None:
@@ -157,7 +158,7 @@ class JournalHost:
             execution,
             State.TASK_STATE_FAILED,
             DEADLINE_PASSED,
-            grace_s=self._deadline_grace_s,
+            grace_s=_DEADLINE_GRACE_S,
             error_type=telemetry.TIMEOUT,
         )
 
@@ -196,24 +197,19 @@ class JournalHost:
         self.flush_scheduler.close()
         self.close()
 
-    def find_agent(self, name: str, task_id: str, account: str) -> Agent:
-        """Return the agent that a message is for.
+    def absence_error(self, agent: str, task_id: str, account: str) -> TrunklineError:
+        """Return the error for a message, perhaps for a task, to an agent that does not run here.
 
         Raises:
-            AgentNotFoundError: no such agent.
-            PeerUnavailableError, TaskEndedError: the message is for a task of an agent that does
-                not run here.
+            TaskNotFoundError: the account has no such task.
         """
-        agent = self.agents.get(name)
-        if agent is not None:
-            return agent
         if task_id:
             row = get_account_row(self.journal, task_id, account)
-            if row.agent == name and row.is_ended:
-                raise TaskEndedError(task_id, state_name(row.state))
-            if row.agent == name:
-                raise agent_absent_error(name)
-        raise AgentNotFoundError(name)
+            if row.agent == agent and row.is_ended:
+                return TaskEndedError(task_id, state_name(row.state))
+            if row.agent == agent:
+                return agent_absent_error(agent)
+        return AgentNotFoundError(agent)
 
     def get_account_row(self, task_id: str, account: str) -> TaskRow:
         """Return the row of a task of the account.

@@ -30,6 +30,11 @@ _ABANDONED: Final = "the host stopped while it worked on this; send it again"
 _TURN_START_KINDS: Final = EventKind.CREATED.bit | EventKind.TURN_STARTED.bit
 _MAX_CONCURRENT_READS: Final = 16
 
+ATTEMPT_LIMIT: Final = 3
+"""The number of attempts at one turn. A turn that runs again after a failure of its host is a
+further attempt. After the last one, the task fails. Attempts that ended because their host was shut
+down do not count."""
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
@@ -191,7 +196,7 @@ class Recovery:
             return _ABANDONED
         if not may_run_again(agent, turn.state_value):
             return _ABANDONED
-        if crashes >= self._settings.attempt_limit:
+        if crashes >= ATTEMPT_LIMIT:
             problem = f"its host stopped {crashes} times while it worked on this"
             return f"{problem}; change the request"
         return ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
@@ -13,7 +14,6 @@ from trunkline.tasks.emitter import FlushScheduler
 from trunkline.tasks.files import JournalFiles, OpenRemote
 from trunkline.tasks.loop_watch import LoopWatch
 from trunkline.tasks.outbox import PushConfigs
-from trunkline.tasks.settings import TaskSettings
 from trunkline.v1 import snapshot_pb2, task_service_pb2
 
 CancelChild: TypeAlias = Callable[[str, str], Awaitable[None]]
@@ -42,7 +42,7 @@ class HostResources:
 
     agents: Mapping[str, Agent]
     """The agents that run here, by name."""
-    settings: TaskSettings
+    settings: Settings
     admissions: AdmissionControl
     """The limits of the agents, which hold for all journals together."""
     watch: LoopWatch

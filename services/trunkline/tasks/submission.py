@@ -550,7 +550,9 @@ class SubmitHandler:
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
         """Return the longest life of a new task, if it is limited."""
-        own_s = self._settings.agent_timeouts.get(agent.card.name, agent.find_time_limit_s(message))
+        own_s = self._settings.agent_timeout_s(agent.card.name)
+        if own_s is None:
+            own_s = agent.find_time_limit_s(message)
         tree_s = self._settings.tree.timeout_s if is_root else None
         return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 

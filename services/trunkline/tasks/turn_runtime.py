@@ -21,6 +21,7 @@ from trunkline.observe import telemetry
 from trunkline.tasks.calls import TaskCalls, TurnInput
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext
+from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import State, build_status_event, check_transition
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt
 from trunkline.tasks.task_tree import TaskTree
@@ -74,7 +75,8 @@ class TurnRuntime(TaskContext[Any]):
         super().__init__(
             resources, snapshot, message, attempt=attempt, create=create, may_reply=may_reply
         )
-        self._forwarded = dict(forwarded or {})
+        self.forwarded: dict[str, int] = dict(forwarded or {})
+        """The last sequence that was forwarded, by the task that first wrote the events."""
 
     # The turn and its request.
 
@@ -263,14 +265,14 @@ class TurnRuntime(TaskContext[Any]):
 
         Deltas that were forwarded before are skipped, so a child's stream may be read again.
         """
-        drafts = splice(sealed, agent=agent, forwarded=self._forwarded)
+        drafts = splice(sealed, agent=agent, forwarded=self.forwarded)
         if drafts:
             (await self._begin_work()).put_drafts(drafts)
             await self._emitter.make_room()
 
     @property
     def can_forward_now(self) -> bool:
-        """True if a batch can be forwarded without waiting."""
+        """True if drafts can be put to `emitter` without waiting."""
         return (
             self._state == _WORKING
             and self._create is None
@@ -278,11 +280,10 @@ class TurnRuntime(TaskContext[Any]):
             and self._emitter.error is None
         )
 
-    def forward_now(self, sealed: bytes, header: event_pb2.BatchHeader, *, agent: str) -> None:
-        """Forward a batch whose header is parsed, without waiting. Requires `can_forward_now`."""
-        drafts = splice(sealed, agent=agent, forwarded=self._forwarded, header=header)
-        if drafts:
-            self._emitter.put_drafts(drafts)
+    @property
+    def emitter(self) -> Emitter:
+        """The writer of the task's events."""
+        return self._emitter
 
     async def flush(self) -> None:
         """Wait until all events are in the journal.

@@ -1,10 +1,10 @@
-"""Supervises the configured MCP servers, and routes each call to its server."""
+"""Supervises the configured MCP servers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from trunkline.errors import (
     InvalidArgumentError,
@@ -14,15 +14,10 @@ from trunkline.errors import (
 )
 from trunkline.tools.config import AdapterSettings, McpConfig
 from trunkline.tools.result_checker import ResultChecker
-from trunkline.tools.results import ContentUploader, limit_result_size
 from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.tools.sign_in_files import SignInFiles
-from trunkline.tools.tool_call import CheckCall, OnTaskCreated, ToolCall
-from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
     from trunkline.tools.span_intake_servicer import SpanIntake
 
 
@@ -54,7 +49,9 @@ class ToolAdapter:
         self.revision = 0
         """Increases with every change of a server's state or tools."""
         self._changed = asyncio.Event()
-        self._settings = settings = settings or AdapterSettings()
+        settings = settings or AdapterSettings()
+        self.result_limit_bytes: int = settings.result_limit_bytes
+        """The limit of a result, in bytes."""
         self._checker = ResultChecker()
         self._servers = {
             name: ToolServer(
@@ -62,13 +59,12 @@ class ToolAdapter:
                 server,
                 settings,
                 checker=self._checker,
-                telemetry={} if intake is None else intake.environment(name),
+                intake=intake,
                 on_change=self._note_change,
                 sign_ins=sign_ins,
             )
             for name, server in config.servers.items()
         }
-        self._intake = intake
         self._exits = AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
 
@@ -99,51 +95,15 @@ class ToolAdapter:
         for server in self.list_servers(names):
             server.note_use()
 
-    async def call(  # noqa: PLR0913  all but the call by name
-        self,
-        server: str,
-        tool: str,
-        arguments: Mapping[str, Any],
-        *,
-        timeout_s: float | None,
-        on_progress: "ProgressFnT",
-        upload: ContentUploader | None = None,
-        check: CheckCall | None = None,
-        continuation: tool_service_pb2.ToolContinuation | None = None,
-        on_task: OnTaskCreated | None = None,
-    ) -> tool_service_pb2.ToolResult:
-        """Call a tool as `ToolServer.call` does. `upload` gets large content of the result.
-
-        `check` gets the tool before its first call. `continuation` continues an earlier call that
-        asked or became a task. `on_task` gets the handle of a task before the task is followed.
-
-        Raises:
-            ToolNotFoundError: the server is unknown, or it has no such tool.
-        """
-        if server not in self._servers:
-            raise ToolNotFoundError(server, tool)
-        if self._intake is not None:
-            self._intake.admit_current_trace(server)
-        call = ToolCall(tool, arguments, on_progress, check)
-        if continuation is not None:
-            call.continuation = continuation
-        if on_task is not None:
-            call.on_task = on_task
-        result = await self._servers[server].call(call, timeout_s=timeout_s)
-        limit_bytes = self._settings.result_limit_bytes
-        return await limit_result_size(
-            result, tool=f"{server}/{tool}", limit_bytes=limit_bytes, upload=upload
-        )
-
-    async def cancel_task(self, server: str, handle: str) -> None:
-        """Cancel a task of a server, as `ToolServer.cancel_task` does.
+    def get_server(self, name: str, tool: str) -> ToolServer:
+        """Return the server of a tool.
 
         Raises:
             ToolNotFoundError: the server is unknown.
         """
-        if server not in self._servers:
-            raise ToolNotFoundError(server, "")
-        await self._servers[server].cancel_task(handle)
+        if name not in self._servers:
+            raise ToolNotFoundError(name, tool)
+        return self._servers[name]
 
     async def start_sign_in(self, server: str, redirect_uri: str) -> str:
         """Begin a sign-in to a server, as `ToolServer.start_sign_in` does.

@@ -8,10 +8,9 @@ it lazily.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any, Final
 
 import mcp_types
@@ -19,7 +18,7 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.connection import OPEN_CALL_PREFIX
-from trunkline.tools.questions import to_question
+from trunkline.tools.questions import parse_responses, to_question
 from trunkline.tools.results import failed_result
 from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
@@ -104,23 +103,27 @@ class OpenCalls:
             await call.on_progress(progress, total, message)
 
         self._calls[call.handle] = call
-        made = replace(requested, on_progress=report)
-        call.task = self._group.create_task(self._run(call, made, make_call))
+        # A later caller may follow the call, and then gets its progress.
+        requested.on_progress = report
+        call.task = self._group.create_task(self._run(call, requested, make_call))
         call.task.add_done_callback(lambda _: self._forget(call))
         result = await self._follow(call, requested)
         if result.HasField("question"):
             try:
-                await requested.on_task(call.handle)
+                await requested.follow(call.handle)
             except BaseException:
                 # No other caller knows the handle.
                 call.cancel()
                 raise
         return result
 
-    async def resume(
-        self, requested: ToolCall, responses: Mapping[str, Any]
-    ) -> tool_service_pb2.ToolResult:
-        """Answer the open call that a call continues; return its result or its next question."""
+    async def resume(self, requested: ToolCall) -> tool_service_pb2.ToolResult:
+        """Answer the open call that a call continues; return its result or its next question.
+
+        Raises:
+            InvalidArgumentError: the answers are not answers of MCP.
+        """
+        responses = parse_responses(requested.continuation.responses) or {}
         call = self._calls.get(requested.continuation.task_handle)
         if call is None:
             return failed_result(
@@ -186,10 +189,10 @@ class OpenCalls:
         except TimeoutError:
             return None
 
-    async def _run(self, call: OpenCall, made: ToolCall, make_call: MakeCall) -> None:
+    async def _run(self, call: OpenCall, requested: ToolCall, make_call: MakeCall) -> None:
         _current_call.set(call)
         try:
-            call.end.set_result(await make_call(made))
+            call.end.set_result(await make_call(requested))
         except Exception as error:  # noqa: BLE001  the caller raises it
             call.end.set_exception(error)
         self._note_end(call)

@@ -5,7 +5,6 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ from trunkline.tools.config import (
     expand_variables,
 )
 from trunkline.tools.connection import (
-    OPEN_CALL_PREFIX,
     PACED,
     STDERR_SEPARATOR,
     CallNotDeliveredError,
@@ -48,6 +46,7 @@ from trunkline.v1 import tool_service_pb2
 if TYPE_CHECKING:
     from trunkline.tools.authorization import ServerAuthorization
     from trunkline.tools.session import McpSession
+    from trunkline.tools.span_intake_servicer import SpanIntake
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +73,14 @@ class ToolServer:
         settings: AdapterSettings,
         *,
         checker: ResultChecker,
-        telemetry: Mapping[str, str],
+        intake: "SpanIntake | None",
         on_change: Callable[[], None],
         sign_ins: SignInFiles | None = None,
     ) -> None:
-        """Sign-ins by OAuth are stored in `sign_ins`, or last as long as the process without it."""
+        """The server exports its spans to `intake`, if there is one.
+
+        Sign-ins by OAuth are stored in `sign_ins`, or last as long as the process without it.
+        """
         self.name = name
         # A server with `idle_s` starts at its first use. It is stopped again after that time
         # without calls, and the next call starts it.
@@ -104,7 +106,8 @@ class ToolServer:
         self._connect_timeout_s = own_s or settings.connect_timeout_s
         self._warnings = ServerWarnings(name)
         self._logged_problems: tuple[str, ...] = ()
-        self._telemetry = telemetry
+        self._intake = intake
+        self._telemetry = {} if intake is None else intake.environment(name)
         self._on_change = on_change
         self._sign_ins = sign_ins
         self._authorization: ServerAuthorization | None = None
@@ -182,11 +185,11 @@ class ToolServer:
         self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
         self._start_requested.set()
 
-    async def call(self, call: ToolCall, *, timeout_s: float | None) -> tool_service_pb2.ToolResult:
+    async def call(self, call: ToolCall) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
 
-        The shorter of `timeout_s` and the server's own limit applies; for a task, only `timeout_s`.
-        The time in which a person answers counts for neither.
+        The shorter of the caller's and the server's own limit applies; for a task, only the
+        caller's. The time in which a person answers counts for neither.
         If the server ends during a call of a read-only or idempotent tool, the call is repeated
         once. The next session follows a task.
 
@@ -196,65 +199,49 @@ class ToolServer:
             PeerTimeoutError: the call took too long.
             PeerProtocolError: the server's answer is invalid.
         """
+        if self._intake is not None:
+            self._intake.admit_current_trace(self.name)
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
-        limit_s: float | None = own_s if timeout_s is None else min(own_s, timeout_s)
-        begin = asyncio.get_running_loop().time()
+        attempt = 1
         self._calls += 1
         self.note_use()
         try:
-            async with asyncio.timeout(limit_s) as limit:
-
-                async def follow(handle: str) -> None:
-                    nonlocal limit_s
-                    if not handle.startswith(OPEN_CALL_PREFIX):
-                        limit_s = timeout_s
-                        limit.reschedule(None if timeout_s is None else begin + timeout_s)
-                    if handle != followed.continuation.task_handle:
-                        continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
-                        followed.continuation = continuation
-                        await call.on_task(handle)
-
-                followed = replace(call, on_task=follow, limit=limit)
-                if call.continuation.task_handle:
-                    await follow(call.continuation.task_handle)
-                return await self._call(followed)
+            async with call.start_limit(own_s):
+                while True:
+                    session = await self._ready()
+                    tool = self._find_tool(call.tool)
+                    if attempt == 1 and call.check is not None:
+                        await call.check(tool)
+                    try:
+                        with self.breaker.track_call(session):
+                            return await session.call_tool(call)
+                    except CallNotDeliveredError as error:
+                        if attempt >= _UNDELIVERED_ATTEMPTS:
+                            raise ToolServerUnavailableError(self.name, error.problem) from error
+                        await self._wait_for_end(session)
+                    except ToolServerUnavailableError:
+                        if attempt >= _count_attempts(tool, call):
+                            raise
+                    attempt += 1
+                    trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
         except TimeoutError as error:
-            if limit_s == own_s:
+            if call.limit_s == own_s:
                 self._check_alive(f"{call.tool} took more than {own_s:g} s")
             peer = f"tool {self.name}/{call.tool}"
-            raise PeerTimeoutError(peer, f"it may take {limit_s or 0:.3g} s") from error
+            raise PeerTimeoutError(peer, f"it may take {call.limit_s or 0:.3g} s") from error
         finally:
             self._calls -= 1
             self._last_use = asyncio.get_running_loop().time()
 
-    async def _call(self, call: ToolCall) -> tool_service_pb2.ToolResult:
-        attempt = 1
-        while True:
-            session = await self._ready()
-            tool = self.tools.get(call.tool)
-            if tool is None:
-                raise ToolNotFoundError(self.name, call.tool)
-            if attempt == 1 and call.check is not None:
-                await call.check(tool)
-            try:
-                with self.breaker.track_call(session):
-                    return await session.call_tool(call)
-            except CallNotDeliveredError as error:
-                if attempt >= _UNDELIVERED_ATTEMPTS:
-                    raise ToolServerUnavailableError(self.name, error.problem) from error
-                # Until the state changes, the ended session would refuse the next attempt.
-                while session.has_ended and self._session is session:
-                    await self._state_changed.wait()
-            except ToolServerUnavailableError:
-                # Following a task again does nothing twice. An open call ends with its session.
-                handle = call.continuation.task_handle
-                is_open_call = handle.startswith(OPEN_CALL_PREFIX)
-                is_task = bool(handle) and not is_open_call
-                is_harmless = not is_open_call and (is_task or tool.read_only or tool.idempotent)
-                if attempt >= (_FOLLOW_ATTEMPTS if is_task else _ATTEMPTS) or not is_harmless:
-                    raise
-            attempt += 1
-            trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
+    def _find_tool(self, name: str) -> tool_service_pb2.Tool:
+        if name not in self.tools:
+            raise ToolNotFoundError(self.name, name)
+        return self.tools[name]
+
+    async def _wait_for_end(self, session: "McpSession") -> None:
+        """Wait until the state shows the end of a session, which would refuse another attempt."""
+        while session.has_ended and self._session is session:
+            await self._state_changed.wait()
 
     async def start_sign_in(self, redirect_uri: str, group: asyncio.TaskGroup) -> str:
         """Begin a sign-in by OAuth, which waits in `group`; return the URL that a person opens.
@@ -541,6 +528,17 @@ class ToolServer:
         self._state_changed.set()
         self._state_changed = asyncio.Event()
         self._on_change()
+
+
+def _count_attempts(tool: tool_service_pb2.Tool, call: ToolCall) -> int:
+    """Return how often a call is made if its server goes down during it."""
+    if call.is_open_call:
+        # It ends with its session.
+        return 1
+    if call.is_task:
+        # Following a task again does nothing twice.
+        return _FOLLOW_ATTEMPTS
+    return _ATTEMPTS if tool.read_only or tool.idempotent else 1
 
 
 def _find_unavailable(error: Exception) -> ToolServerUnavailableError | None:

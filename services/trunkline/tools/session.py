@@ -28,7 +28,6 @@ from trunkline.core.runtime import run_with_late_cancel
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.observe import telemetry
 from trunkline.observe.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
-from trunkline.observe.metrics.kinds import Measurement
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
     OPEN_CALL_PREFIX,
@@ -97,7 +96,7 @@ class McpSession:
         self._output_schemas: dict[str, bytes] = {}
         # The schemas by which no result can be checked.
         self._uncheckable: set[bytes] = set()
-        client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
+        client.session.validate_tool_result = _accept_any_result  # type: ignore[method-assign]
 
     @property
     def has_ended(self) -> bool:
@@ -179,68 +178,83 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
-        if call.continuation.task_handle.startswith(OPEN_CALL_PREFIX):
-            responses = parse_responses(call.continuation.responses)
-            return await self._open_calls.resume(call, responses or {})
+        if call.is_open_call:
+            return await self._open_calls.resume(call)
         if self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return await self._call_measured(call)
-        return await self._open_calls.start(call, self._call_measured)
+            return await self._call(call)
+        return await self._open_calls.start(call, self._call)
 
-    async def _call_measured(self, call: ToolCall) -> tool_service_pb2.ToolResult:
-        """Call a tool, and measure the time; raises as `call_tool`."""
-        with MCP_OPERATION_DURATION.measure(
-            "tools/call", call.tool, self._name, self._connection.transport
-        ) as measurement:
-            try:
-                result = await self._call_checked(call, measurement)
-            except asyncio.CancelledError:
-                if call.limit.expired():
-                    # A limit cancels as a caller does, but means that the server is slow.
-                    measurement.error_type = telemetry.TIMEOUT
-                raise
-            if result.is_error and not result.HasField("question"):
-                measurement.error_type = measurement.error_type or telemetry.TOOL_ERROR
-            return result
-
-    async def _call_checked(
-        self, call: ToolCall, measurement: Measurement
-    ) -> tool_service_pb2.ToolResult:
-        """Call a tool, and check its result; raises as `call_tool`."""
-        tool, outcome = call.tool, RequestOutcome()
+    async def _call(self, call: ToolCall) -> tool_service_pb2.ToolResult:
+        """Call a tool, measure the time, and check the result; raises as `call_tool`."""
+        outcome = RequestOutcome()
         token = request_outcome.set(outcome)
         try:
-            result = await self._call(call)
-            if isinstance(result, tool_service_pb2.ToolResult):
+            with MCP_OPERATION_DURATION.measure(
+                "tools/call", call.tool, self._name, self._connection.transport
+            ) as measurement:
+                try:
+                    result = await self._send(call)
+                    if isinstance(result, mcp_types.CallToolResult):
+                        result = await self._accept_result(call.tool, result)
+                except MCPError as error:
+                    result = await self._explain_error(error, outcome)
+                    measurement.error_type = str(error.error.code)
+                # A ValidationError is a ValueError, too.
+                except (ResultSchemaError, ValueError, RuntimeError) as error:
+                    raise self._refuse_result(call.tool, error) from error
+                except asyncio.CancelledError:
+                    if call.limit.expired():
+                        # A limit cancels as a caller does, but means that the server is slow.
+                        measurement.error_type = telemetry.TIMEOUT
+                    raise
+                if result.is_error and not result.HasField("question"):
+                    measurement.error_type = measurement.error_type or telemetry.TOOL_ERROR
                 return result
-            content = result.structured_content
-            if problem := find_json_problem(content, limit_values=RESULT_LIMIT_VALUES):
-                return failed_result(f"{self._name}/{tool} answered with data that {problem}.")
-            await self._check_result(tool, result)
-            result.content = await self._with_resources(result.content)
-            return to_result(result, tool=f"{self._name}/{tool}")
-        except MCPError as error:
-            if outcome.is_undelivered or await self._has_lost_session(error):
-                raise CallNotDeliveredError(await self._connection.describe_end()) from error
-            is_down = outcome.is_server_down or not outcome.is_answered
-            if is_down and not outcome.is_unacceptable:
-                problem = outcome.problem
-                if self._connection.has_ended.is_set():
-                    problem = await self._connection.describe_end("during the call")
-                problem = problem or "the connection broke off during the call"
-                raise ToolServerUnavailableError(self._name, problem) from error
-            measurement.error_type = str(error.error.code)
-            return failed_result(outcome.problem or _error_text(error))
-        except ResultSchemaError as error:
-            raise self._refuse_result(tool, f"does not fit its outputSchema: {error}") from error
-        # A ValidationError is a ValueError, too.
-        except (ValueError, RuntimeError) as error:
-            problem = f"is not one of MCP: {_describe_invalid(error)}"
-            raise self._refuse_result(tool, problem) from error
         finally:
             request_outcome.reset(token)
 
-    def _refuse_result(self, tool: str, problem: str) -> PeerProtocolError:
+    async def _accept_result(
+        self, tool: str, result: mcp_types.CallToolResult
+    ) -> tool_service_pb2.ToolResult:
+        """Check a result, and convert it with the resources that it links to.
+
+        Raises:
+            ResultSchemaError: it violates the output schema.
+            ValueError, RuntimeError: it is not a valid result.
+        """
+        content = result.structured_content
+        if problem := find_json_problem(content, limit_values=RESULT_LIMIT_VALUES):
+            return failed_result(f"{self._name}/{tool} answered with data that {problem}.")
+        await self._check_result(tool, result)
+        result.content = await self._with_resources(result.content)
+        return to_result(result, tool=f"{self._name}/{tool}")
+
+    async def _explain_error(
+        self, error: MCPError, outcome: RequestOutcome
+    ) -> tool_service_pb2.ToolResult:
+        """Return the result of a call that a server refused.
+
+        Raises:
+            CallNotDeliveredError, ToolServerUnavailableError: the error is an error of the
+                connection, not of the tool.
+        """
+        if outcome.is_undelivered or await self._has_lost_session(error):
+            raise CallNotDeliveredError(await self._connection.describe_end()) from error
+        is_down = outcome.is_server_down or not outcome.is_answered
+        if is_down and not outcome.is_unacceptable:
+            problem = outcome.problem
+            if self._connection.has_ended.is_set():
+                problem = await self._connection.describe_end("during the call")
+            problem = problem or "the connection broke off during the call"
+            raise ToolServerUnavailableError(self._name, problem) from error
+        return failed_result(outcome.problem or _error_text(error))
+
+    def _refuse_result(self, tool: str, error: Exception) -> PeerProtocolError:
         """Log that the result of a tool is refused, and return the error."""
+        if isinstance(error, ResultSchemaError):
+            problem = f"does not fit its outputSchema: {error}"
+        else:
+            problem = f"is not one of MCP: {_describe_invalid(error)}"
         extra = {"server": self._name, "tool": tool[:NAME_CHARS], "problem": problem}
         logger.warning("tool_server.result_refused", extra=extra)
         return PeerProtocolError(f"tool server {self._name!r}", f"the result of {tool} {problem}")
@@ -274,7 +288,7 @@ class McpSession:
             request_outcome.reset(token)
         return False
 
-    async def _call(self, call: ToolCall) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
+    async def _send(self, call: ToolCall) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
         """Return the result of a call, or the question that the tool asks instead."""
         session, continuation = self._client.session, call.continuation
         responses = parse_responses(continuation.responses)
@@ -295,10 +309,10 @@ class McpSession:
                 allow_input_required=True,
                 allow_claimed=True,
             )
-            result = await self._send_call(request)
+            result = await self._await_answer(request)
             match result:
                 case TaskCreated():
-                    await call.on_task(result.task_id)
+                    await call.follow(result.task_id)
                     task = McpTask(session, result.task_id, poll_ms=result.poll_interval_ms)
                     return await self._follow(call, task)
                 case mcp_types.InputRequiredResult() if not result.input_requests:
@@ -327,7 +341,9 @@ class McpSession:
             return end
         return to_question(f"{self._name}/{call.tool}", end, task_handle=task.id)
 
-    async def _send_call(self, request: Coroutine[Any, Any, mcp_types.Result]) -> mcp_types.Result:
+    async def _await_answer(
+        self, request: Coroutine[Any, Any, mcp_types.Result]
+    ) -> mcp_types.Result:
         """Send the request of a call and return its answer.
 
         A server with tasks may have created a task when the call is canceled. Only the answer has
@@ -496,7 +512,7 @@ def _error_text(error: MCPError) -> str:
     return str(data) if isinstance(data, UndecodableAnswer) else error.error.message
 
 
-async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
+async def _accept_any_result(name: str, result: mcp_types.CallToolResult) -> None:
     """Do nothing. The SDK's own check would block the event loop, for any time."""
 
 

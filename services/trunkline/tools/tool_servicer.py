@@ -16,7 +16,8 @@ from trunkline.mesh.server.policy import find_acting_agents
 from trunkline.observe.audit import Action, AuditLog, process_actor, recording
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
-from trunkline.tools.results import ContentUploader
+from trunkline.tools.results import ContentUploader, limit_result_size
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -76,43 +77,42 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             task=request.task_id,
             approval=request.approval_id,
         ):
-            result = await self._call(request, context)
-        await context.write(tool_service_pb2.CallToolResponse(result=result))
+            self._check_agents(request)
+            server = self._adapter.get_server(request.server, request.tool)
+            arguments, peer = struct_json(request.arguments), caller.get(None)
 
-    async def _call(
-        self, request: tool_service_pb2.CallToolRequest, context: _Context
-    ) -> tool_service_pb2.ToolResult:
-        """Make a call, and write its progress."""
-        self._check_agents(request)
-        arguments, peer = struct_json(request.arguments), caller.get(None)
+            async def check(tool: tool_service_pb2.Tool) -> None:
+                await self._gate.check(tool, request, arguments, peer)
 
-        async def check(tool: tool_service_pb2.Tool) -> None:
-            await self._gate.check(tool, request, arguments, peer)
-
-        progress = _ProgressWriter(context.write)
-        try:
-            result = await self._adapter.call(
-                request.server,
+            progress = _ProgressWriter(context.write)
+            call = ToolCall(
                 request.tool,
                 arguments,
+                progress.write,
                 timeout_s=remaining_s(request),
-                on_progress=progress.write,
-                upload=self._make_uploader(request),
                 check=check,
                 continuation=request.continuation,
                 on_task=progress.write_task,
             )
-            if result.HasField("question"):
-                await self._gate.expect_answer(request, result.question)
-            return result
-        finally:
-            await progress.close()
+            try:
+                result = await limit_result_size(
+                    await server.call(call),
+                    tool=f"{request.server}/{request.tool}",
+                    limit_bytes=self._adapter.result_limit_bytes,
+                    upload=self._make_uploader(request),
+                )
+                if result.HasField("question"):
+                    await self._gate.expect_answer(request, result.question)
+            finally:
+                await progress.close()
+        await context.write(tool_service_pb2.CallToolResponse(result=result))
 
     async def CancelToolTask(
         self, request: tool_service_pb2.CancelToolTaskRequest, _context: _Context
     ) -> tool_service_pb2.CancelToolTaskResponse:
         self._check_agents(request)
-        await self._adapter.cancel_task(request.server, request.handle)
+        server = self._adapter.get_server(request.server, request.tool)
+        await server.cancel_task(request.handle)
         return tool_service_pb2.CancelToolTaskResponse()
 
     async def StartSignIn(

@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from trunkline.agents import FunctionAgent, agent
+from trunkline.core.settings import Settings
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.resources import CancelChild
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 
@@ -66,7 +66,7 @@ class OpenHost(Protocol):
     def __call__(
         self,
         *agents: FunctionAgent,
-        settings: TaskSettings | None = None,
+        settings: Settings | None = None,
         cancel_child: CancelChild | None = None,
         budgets: Budgets | None = None,
     ) -> Awaitable[TaskHost]: ...

@@ -20,6 +20,7 @@ from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.tools.server import ToolServerState
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 LIMIT_S = 150.0
@@ -102,14 +103,8 @@ async def call_tool(
 
     continuation = tool_service_pb2.ToolContinuation()
     while True:
-        result = await adapter.call(
-            _SERVER,
-            name,
-            arguments,
-            timeout_s=LIMIT_S,
-            on_progress=ignore,
-            continuation=continuation,
-        )
+        call = ToolCall(name, arguments, ignore, timeout_s=LIMIT_S, continuation=continuation)
+        result = await adapter.get_server(_SERVER, name).call(call)
         if not result.HasField("question"):
             return result
         question = build_pending(f"{_SERVER}/{name}", result.question)

@@ -11,8 +11,10 @@ from harness.mcp import asking_server
 from harness.mcp.forked_servers import fork_servers
 from harness.mesh.processes import free_address, running_process
 from harness.polling import wait_for
+from trunkline.mesh.client import ToolClient
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
@@ -75,7 +77,24 @@ async def ignore(progress: float, total: float | None, message: str | None) -> N
 async def call(
     adapter: ToolAdapter, tool: str, server: str = "awkward", **arguments: object
 ) -> tool_service_pb2.ToolResult:
-    return await adapter.call(server, tool, arguments, timeout_s=None, on_progress=ignore)
+    return await adapter.get_server(server, tool).call(ToolCall(tool, arguments, ignore))
+
+
+async def collect_responses(
+    client: ToolClient, request: tool_service_pb2.CallToolRequest
+) -> list[tool_service_pb2.CallToolResponse]:
+    """Return what a call of a tool yields: its progress, its task, and its result."""
+    responses: list[tool_service_pb2.CallToolResponse] = []
+
+    async def note_progress(progress: tool_service_pb2.ToolProgress) -> None:
+        responses.append(tool_service_pb2.CallToolResponse(progress=progress))
+
+    async def note_task(handle: str) -> None:
+        task = tool_service_pb2.ToolTask(handle=handle)
+        responses.append(tool_service_pb2.CallToolResponse(task=task))
+
+    result = await client.call_tool(request, on_progress=note_progress, on_task=note_task)
+    return [*responses, tool_service_pb2.CallToolResponse(result=result)]
 
 
 async def wait_for_file(path: Path) -> None:

@@ -29,6 +29,7 @@ from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config
+from trunkline.tools.tool_call import ToolCall
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import (
@@ -263,9 +264,8 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
             assert {"learn", "types"} <= {skill.id for skill in skills}
             assert "learned" not in {skill.id for skill in skills}
             changed.clear()
-            await running.adapter.call(
-                "awkward", "learn", {}, timeout_s=None, on_progress=ignore_progress
-            )
+            learning = running.adapter.get_server("awkward", "learn")
+            await learning.call(ToolCall("learn", {}, ignore_progress))
             await changed.wait()
             assert "learned" in {skill.id for skill in card.skills}
         skills = list(card.skills)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 
+from harness.mcp.scripted_servers import collect_responses
 from harness.mesh.identity import mesh_credentials
 from trunkline.errors import (
     PeerProtocolError,
@@ -22,6 +23,7 @@ from trunkline.mesh.client import (
     RegistryClient,
     ToolClient,
 )
+from trunkline.mesh.client.resuming_stream import SubmitStream
 from trunkline.mesh.server import CallInterceptor
 from trunkline.mesh.server.authorization import MeshAuthorizer
 from trunkline.mesh.server.batch_stream import BatchStream
@@ -134,6 +136,16 @@ class Mute(message_service_pb2_grpc.MessageServiceServicer):
         return BatchStream(message_service_pb2.DeliverMessagesResponse())
 
 
+class OneHost:
+    """The part of a directory that a submission of a named task uses."""
+
+    def __init__(self, client: HostClient) -> None:
+        self._client = client
+
+    def client_for_task(self, _task_id: str) -> HostClient:
+        return self._client
+
+
 @pytest.fixture
 def tools() -> Tools:
     return Tools()
@@ -170,8 +182,8 @@ async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
     channel: MeshChannel,
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="add")
-    async with ToolClient(channel).call_tool(request) as responses:
-        kinds = [response.WhichOneof("payload") async for response in responses]
+    responses = await collect_responses(ToolClient(channel), request)
+    kinds = [response.WhichOneof("payload") for response in responses]
     assert kinds == ["progress", "result"]
 
 
@@ -179,19 +191,25 @@ async def test_closing_a_tool_call_cancels_it_in_the_adapter(
     channel: MeshChannel, tools: Tools
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
-    async with ToolClient(channel).call_tool(request) as responses:
-        assert (await anext(responses)).HasField("progress")
+    begun = asyncio.Event()
+
+    async def note_progress(_progress: tool_service_pb2.ToolProgress) -> None:
+        begun.set()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        calling = ToolClient(channel).call_tool(request, on_progress=note_progress)
+        call = group.create_task(calling)
+        await begun.wait()
         assert not tools.ended.is_set()
-    async with asyncio.timeout(30):
+        call.cancel()
         await tools.ended.wait()
-    assert tools.ended.is_set()
+    assert call.cancelled()
 
 
 async def test_an_unknown_tool_is_named(channel: MeshChannel) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="nothing")
-    async with ToolClient(channel).call_tool(request) as responses:
-        with pytest.raises(ToolNotFoundError) as excinfo:
-            await anext(responses)
+    with pytest.raises(ToolNotFoundError) as excinfo:
+        await collect_responses(ToolClient(channel), request)
     assert (excinfo.value.server, excinfo.value.tool) == ("math", "nothing")
 
 
@@ -212,7 +230,9 @@ async def test_an_answer_without_content_breaks_the_protocol(channel: MeshChanne
     submission = message_service_pb2.Submission()
     with pytest.raises(PeerProtocolError):
         await client.send_message(agent="a", message=sent_message, submission=submission)
-    stream = client.open_stream(message_service_pb2.StreamMessageRequest(agent="a"))
+    directory: Any = OneHost(client)
+    submission.task_id = "t-1"
+    stream = SubmitStream(directory, "a", sent_message, submission, patience_s=0)
     with pytest.raises(PeerProtocolError):
         await stream.__aenter__()
 
@@ -240,11 +260,8 @@ async def test_streams_of_a_closed_channel_are_unavailable(channel: MeshChannel)
     async with AsyncExitStack() as stack:
         with pytest.raises(PeerUnavailableError):
             await stack.enter_async_context(HostClient(channel).watch_task("t-1", account=""))
-        tool = ToolClient(channel).call_tool(tool_service_pb2.CallToolRequest())
-        for stream in (
-            await stack.enter_async_context(tool),
-            ToolClient(channel).watch_tools(),
-            RegistryClient(channel).watch_agents(),
-        ):
+        with pytest.raises(PeerUnavailableError):
+            await collect_responses(ToolClient(channel), tool_service_pb2.CallToolRequest())
+        for stream in (ToolClient(channel).watch_tools(), RegistryClient(channel).watch_agents()):
             with pytest.raises(PeerUnavailableError):
                 await anext(stream)

@@ -23,6 +23,7 @@ from trunkline.core.users import USER_METADATA, User, current_statement, current
 from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient, MeshChannel
+from trunkline.mesh.client.methods import canceling
 from trunkline.mesh.client.status import translate_errors
 from trunkline.mesh.server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log, read_records
@@ -215,8 +216,8 @@ async def stream(client: HostClient, user: User) -> None:
     request = message_service_pb2.StreamMessageRequest(
         agent="tested", message=message("hello"), submission=submission(user)
     )
-    async with client.open_stream(request):
-        pass
+    with canceling(client.messages.StreamMessage(request)) as call:
+        await anext(aiter(call))
 
 
 @pytest.mark.parametrize("has_trunk", [True, False])

@@ -17,11 +17,11 @@ from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.cutting_relay import open_relay
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline import MeshMessage, TaskContext, agent
+from trunkline.core.settings import MessagingSettings
 from trunkline.errors import ConfigurationError, PeerError, PeerUnavailableError
 from trunkline.mesh.client import run_in_background
 from trunkline.messages.client import MessagingClient
 from trunkline.messages.conversion import build_envelope
-from trunkline.messages.redis_records import RedisOptions
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.store import EnvelopeFilter, NewMessage, QueuedDelivery
 from trunkline.processes.hosting import describe_host
@@ -188,7 +188,7 @@ async def test_a_failover_to_a_replica_loses_nothing_that_was_accepted(tmp_path:
                 # Without a replica the server's word does not count.
                 await asyncio.to_thread(first.stop, signal.SIGKILL)
                 message = NewMessage("", job(-1), caller="", recipients=("worker",))
-                async with RedisMessageStore.open(url, RedisOptions(replicas=1)) as store:
+                async with RedisMessageStore.open(MessagingSettings(url=url, replicas=1)) as store:
                     for _ in range(2):
                         with pytest.raises(PeerUnavailableError, match="0 of 1 replicas"):
                             await store.accept([message])
@@ -210,9 +210,9 @@ async def test_an_end_that_a_failover_lost_is_made_again(tmp_path: Path) -> None
         async with open_relay(itertools.repeat(UNCUT)) as relay:
             relay.target = f"127.0.0.1:{first.port}"
             # Nothing waits for the replica, so it may lack what was acknowledged.
-            options = RedisOptions(lease_s=60)
+            settings = MessagingSettings(url=f"redis://{relay.address}", lease_s=60)
             async with (
-                RedisMessageStore.open(f"redis://{relay.address}", options) as store,
+                RedisMessageStore.open(settings) as store,
                 run_in_background(take(store, taken := asyncio.Queue[QueuedDelivery]())),
             ):
                 message = NewMessage("acme", job(1), caller="", recipients=("worker",))

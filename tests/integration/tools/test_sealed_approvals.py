@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.mcp.scripted_servers import awkward
+from harness.mcp.scripted_servers import awkward, collect_responses
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import issue
 from trunkline.core.identity import MeshCredentials, Role, StatementSigner
@@ -106,12 +106,9 @@ def request(**changes: Any) -> tool_service_pb2.CallToolRequest:
 
 
 async def call(client: ToolClient, call_request: tool_service_pb2.CallToolRequest) -> str:
-    async with client.call_tool(call_request) as responses:
-        async for response in responses:
-            if response.HasField("result"):
-                assert not response.result.is_error, response.result
-                return response.result.content[0].text
-    raise AssertionError("no result")
+    response = (await collect_responses(client, call_request))[-1]
+    assert not response.result.is_error, response.result
+    return response.result.content[0].text
 
 
 async def test_a_joined_agent_makes_only_the_call_that_a_user_approved(

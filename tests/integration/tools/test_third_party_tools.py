@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from harness.a2a.sdk_processes import make_environment
 from harness.mcp.bundled_servers import only_servers
+from harness.mcp.scripted_servers import collect_responses
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
@@ -150,8 +151,8 @@ class Running:
     ) -> Sequence[tool_service_pb2.CallToolResponse]:
         request = tool_service_pb2.CallToolRequest(server=server, tool=tool, agent=agent)
         update_struct(request.arguments, arguments)
-        async with asyncio.timeout(PATIENCE_S), self.tools.call_tool(request) as responses:
-            return [response async for response in responses]
+        async with asyncio.timeout(PATIENCE_S):
+            return await collect_responses(self.tools, request)
 
     async def ask(self, agent: str, text: str) -> Sequence[part_pb2.Part]:
         """Return the parts of the answer."""

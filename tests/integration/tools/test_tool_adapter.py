@@ -368,13 +368,6 @@ async def test_the_error_of_a_server_that_ends_after_it_is_not_lost() -> None:
     assert (result.is_error, result.content[0].text) == (True, "out of paper")
 
 
-async def test_a_result_over_the_limit_becomes_a_failure_with_the_limit() -> None:
-    async with running(awkward=awkward()) as adapter:
-        result = await call(adapter, "big", size=700_000)
-    assert result.is_error
-    assert "the limit is 1048576" in result.content[0].text
-
-
 async def test_images_and_links_become_parts() -> None:
     async with running(awkward=awkward()) as adapter:
         text, image, link = (await call(adapter, "mixed")).content

@@ -21,6 +21,7 @@ from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServerState
+from trunkline.tools.tool_call import ToolCall
 
 READY = ToolServerState.TOOL_SERVER_STATE_READY
 FAILED = ToolServerState.TOOL_SERVER_STATE_FAILED
@@ -59,7 +60,8 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
     async with http_tools(is_older=is_older) as tools:
         async with reached(tools, headers=headers) as adapter:
             assert await ask(adapter, "repeat", text="hello") == "hello"
-            result = await adapter.call(NAME, "count", {"n": 3}, timeout_s=None, on_progress=note)
+            server = adapter.get_server(NAME, "count")
+            result = await server.call(ToolCall("count", {"n": 3}, note))
         assert result.content[0].text == "counted to 3"
         assert news == ["step 1", "step 2", "step 3"]
         sent = {

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.mcp import asking_server
-from harness.mcp.scripted_servers import awkward
+from harness.mcp.scripted_servers import awkward, collect_responses
 from harness.mesh.identity import mesh_credentials
 from harness.polling import wait_for
 from harness.remote.measurements import measuring
@@ -74,8 +74,8 @@ async def call(
 ) -> list[tool_service_pb2.CallToolResponse]:
     request = tool_service_pb2.CallToolRequest(server=server, tool=tool)
     update_struct(request.arguments, arguments)
-    async with asyncio.timeout(TIMEOUT_S), client.call_tool(request) as responses:
-        return [response async for response in responses]
+    async with asyncio.timeout(TIMEOUT_S):
+        return await collect_responses(client, request)
 
 
 def operations(tool: str, error_type: str | None) -> dict[tuple[str, ...], float]:
@@ -147,6 +147,13 @@ async def test_a_list_names_servers_that_are_down_and_leaves_out_unknown_ones() 
     assert list(listing.tools) == []
 
 
+async def test_a_result_over_the_limit_becomes_a_failure_with_the_limit() -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        (response,) = await call(client, "big", size=700_000)
+    assert response.result.is_error
+    assert "the limit is 1048576" in response.result.content[0].text
+
+
 async def test_errors_keep_their_class_over_the_wire() -> None:
     async with client_of(awkward=AWKWARD) as client:
         with pytest.raises(ToolNotFoundError, match="no tool awkward/nothing"):
@@ -178,14 +185,12 @@ async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None
         request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=1))
         with measuring() as measured:
             with pytest.raises(PeerTimeoutError):
-                async with client.call_tool(request) as responses:
-                    await anext(responses)
+                await collect_responses(client, request)
             # The limit is no cancel by the caller.
             assert measured.of("mcp.client.operation.duration") == operations("hang", "timeout")
         request.deadline.FromDatetime(datetime.now(UTC) - timedelta(seconds=5))
         with pytest.raises(PeerTimeoutError):
-            async with client.call_tool(request) as responses:
-                await anext(responses)
+            await collect_responses(client, request)
         await wait_for((tmp_path / "canceled").exists)
 
 

@@ -17,6 +17,7 @@ from harness.mcp.scripted_servers import PLAIN, QUICK, asking_over_http, running
 from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
+from trunkline.tools.tool_call import ToolCall
 from trunkline.v1 import tool_service_pb2
 
 TIMEOUT_S = 300.0
@@ -62,15 +63,14 @@ async def call(
             statuses.append(message or "")
 
     async with asyncio.timeout(TIMEOUT_S):
-        return await tools.call(
-            "asking",
+        call = ToolCall(
             tool,
             arguments,
-            timeout_s=None,
-            on_progress=on_progress,
-            continuation=continuation,
+            on_progress,
+            continuation=continuation or tool_service_pb2.ToolContinuation(),
             on_task=on_task,
         )
+        return await tools.get_server("asking", tool).call(call)
 
 
 def read_log(folder: Path) -> list[str]:
@@ -143,11 +143,11 @@ async def test_a_task_is_followed_by_its_handle_in_a_later_session_and_can_be_ca
         async with adapter(entry) as tools:
             (tmp_path / "done").touch()
             done = await call(tools, "bake", cake="tart", continuation=continuation)
-            await tools.cancel_task("asking", handles[0])
+            await tools.get_server("asking", "").cancel_task(handles[0])
             canceled = await call(tools, "bake", cake="tart", continuation=continuation)
             continuation.task_handle = "nothing"
             unknown = await call(tools, "bake", cake="tart", continuation=continuation)
-            await tools.cancel_task("asking", "nothing")
+            await tools.get_server("asking", "").cancel_task("nothing")
     assert done.content[0].text == "a plain tart"
     assert (canceled.is_error, unknown.is_error) == (True, True)
     assert unknown.content[0].text == "Task not found"
@@ -267,7 +267,7 @@ async def test_calls_that_are_open_at_once_ask_and_get_their_own_answers() -> No
 async def test_an_open_call_that_is_canceled_cancels_its_tool() -> None:
     async with reserving() as (server, tools):
         asked = await call(tools, "reserve", city="Rome", rounds=1)
-        await tools.cancel_task("asking", asked.question.task_handle)
+        await tools.get_server("asking", "").cancel_task(asked.question.task_handle)
         async with asyncio.timeout(TIMEOUT_S):
             await server.canceled.wait()
         late = await call(tools, "reserve", continuation=continue_with(asked))

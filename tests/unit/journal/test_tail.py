@@ -35,6 +35,8 @@ def test_tails_share_a_limit_and_evict_the_idlest_task() -> None:
         tails.add(task_id, 1, b"xxxx")
     tails.add("a", 2, b"xxxx")
     assert tails.size_bytes == 12
-    assert tails.read("b", 0, limit_bytes=100) is None
-    assert tails.read("a", 0, limit_bytes=100) == [b"xxxx", b"xxxx"]
-    assert tails.read("c", 0, limit_bytes=100) == [b"xxxx"]
+    assert tails.find("b") is None
+    for task_id, batches in (("a", [b"xxxx", b"xxxx"]), ("c", [b"xxxx"])):
+        tail = tails.find(task_id)
+        assert tail is not None
+        assert tail.read(0, limit_bytes=100) == batches

@@ -25,7 +25,7 @@ def message(id: str) -> NewMessage:  # noqa: A002  the name of the field
 
 async def write(path: Path, keyring: Keyring | None, id: str) -> None:  # noqa: A002
     """Accept a message that becomes a dead letter."""
-    async with SqliteMessageStore(path, keyring=keyring) as store:
+    async with SqliteMessageStore(path, queue_limit=10, keyring=keyring) as store:
         await store.accept([message(id)])
         (delivery,) = await anext(store.deliveries())
         begun = await store.begin_attempt(delivery, "task")
@@ -34,7 +34,7 @@ async def write(path: Path, keyring: Keyring | None, id: str) -> None:  # noqa: 
 
 async def read(path: Path, keyring: Keyring | None) -> list[tuple[str, str]]:
     """Return the text and the problem of each message."""
-    async with SqliteMessageStore(path, keyring=keyring) as store:
+    async with SqliteMessageStore(path, queue_limit=10, keyring=keyring) as store:
         page = await store.read_page("acme", EnvelopeFilter(), page_size=9)
     return [
         (stored.envelope.text, stored.deliveries[0].attempts[0].problem) for stored in page.messages

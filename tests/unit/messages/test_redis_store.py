@@ -26,7 +26,7 @@ from trunkline.errors import (
     PeerUnavailableError,
 )
 from trunkline.messages.modes import open_store
-from trunkline.messages.redis_records import GrantedDelivery, RedisOptions
+from trunkline.messages.redis_records import GrantedDelivery, key_prefix
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.store import Envelope, EnvelopeFilter, NewMessage, QueuedDelivery
 from trunkline.v1 import envelope_pb2
@@ -51,17 +51,17 @@ OpenStore: TypeAlias = Callable[..., AbstractAsyncContextManager[RedisMessageSto
 
 
 @pytest.fixture
-def options() -> RedisOptions:
+def options(valkey: ValkeyServer) -> MessagingSettings:
     """All stores of a test share their keys, as the processes of a mesh do."""
-    return RedisOptions(stream=f"test{next(_numbers)}", lease_s=LEASE_S)
+    return MessagingSettings(url=valkey.url, stream=f"test{next(_numbers)}", lease_s=LEASE_S)
 
 
 @pytest.fixture
-def opened(valkey: ValkeyServer, options: RedisOptions) -> OpenStore:
+def opened(options: MessagingSettings) -> OpenStore:
     def open_one(
         *, keyring: Keyring | None = None
     ) -> AbstractAsyncContextManager[RedisMessageStore]:
-        return RedisMessageStore.open(valkey.url, options, keyring=keyring)
+        return RedisMessageStore.open(options, keyring=keyring)
 
     return open_one
 
@@ -130,6 +130,8 @@ async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues
             feed = Feed(next_one)
             taken = await feed.take()
             assert (taken.key, taken.task_id) == (delivery.key, "task-1")
+            # Before the thaw: a process that is back gets its share of the partitions again.
+            await next_one.end(await next_one.begin_attempt(taken, "task-3"), HANDLED)
             loop.thaw()
             for write in (
                 frozen.end(begun, HANDLED, replies=[a_message("reply", to=())]),
@@ -138,7 +140,6 @@ async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues
             ):
                 with pytest.raises(FencedError):
                     await loop.run(write)
-            await next_one.end(await next_one.begin_attempt(taken, "task-3"), HANDLED)
             got = await next_one.get("acme", "poem")
             assert [attempt.task_id for attempt in got.deliveries[0].attempts] == ["task-1"]
             assert got.position == stored.position
@@ -169,9 +170,9 @@ async def test_repeated_writes_whose_answers_were_lost_change_nothing(opened: Op
 
 
 async def test_entries_are_pending_until_their_delivery_ends(
-    opened: OpenStore, valkey: ValkeyServer, options: RedisOptions
+    opened: OpenStore, valkey: ValkeyServer, options: MessagingSettings
 ) -> None:
-    prefix = options.prefix
+    prefix = key_prefix(options)
     async with opened() as store, Redis.from_url(valkey.url) as client:
         await store.accept([a_message("letter")])
         delivery = await Feed(store).take()
@@ -193,7 +194,8 @@ async def test_entries_are_pending_until_their_delivery_ends(
 
 async def test_a_restart_and_an_empty_server_are_survived(tmp_path: Path) -> None:
     with running_valkey(tmp_path) as server:
-        async with RedisMessageStore.open(server.url, RedisOptions(lease_s=LEASE_S)) as store:
+        settings = MessagingSettings(url=server.url, lease_s=LEASE_S)
+        async with RedisMessageStore.open(settings) as store:
             await store.accept([a_message("before")])
             feed = Feed(store)
             begun = await store.begin_attempt(await feed.take(), "task-1")
@@ -232,7 +234,7 @@ async def test_a_restart_and_an_empty_server_are_survived(tmp_path: Path) -> Non
 
 
 async def test_messages_and_attempts_are_encrypted_for_all_processes_with_the_key(
-    opened: OpenStore, valkey: ValkeyServer, options: RedisOptions, tmp_path: Path
+    opened: OpenStore, valkey: ValkeyServer, options: MessagingSettings, tmp_path: Path
 ) -> None:
     def keyring(folder: str, keys: str) -> Keyring:
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -253,7 +255,7 @@ async def test_messages_and_attempts_are_encrypted_for_all_processes_with_the_ke
         with pytest.raises(JournalUnavailableError, match="not in the keyring"):
             await stranger.get("acme", "secret")
         async with Redis.from_url(valkey.url) as client:
-            stored = await client.hgetall(f"{options.prefix}:m:{got.position}")
+            stored = await client.hgetall(f"{key_prefix(options)}:m:{got.position}")
         assert not any(word in value for value in stored.values() for word in (b"cake", b"oven"))
 
 
@@ -316,7 +318,7 @@ async def test_a_server_that_may_lose_messages_is_named_in_the_log(
     )
     with running_valkey(tmp_path, *options) as server:
         url = server.url.replace("//", "//default:hunter2@")
-        async with RedisMessageStore.open(url) as store:
+        async with RedisMessageStore.open(MessagingSettings(url=url)) as store:
             assert store.partitions == []
     problems = " ".join(record.__dict__.get("problem", "") for record in caplog.records)
     assert "appendonly is off" in problems
@@ -326,7 +328,7 @@ async def test_a_server_that_may_lose_messages_is_named_in_the_log(
 
 async def test_a_full_server_refuses_and_stores_nothing(tmp_path: Path) -> None:
     with running_valkey(tmp_path, "--maxmemory", "3mb") as server:
-        async with RedisMessageStore.open(server.url) as store:
+        async with RedisMessageStore.open(MessagingSettings(url=server.url)) as store:
 
             async def fill() -> None:
                 while True:

@@ -2,46 +2,74 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
+from langgraph.runtime import Runtime
 
 from harness.agents.plans import Plan, build_steps, plans
 from harness.examples import share
+from trunkline.agents.calls.agent_call import AgentCall
 from trunkline.agents.calls.outcome import Outcome
-from trunkline.supervisor.plan_run import PlanRun
+from trunkline.errors import JournalUnavailableError
+from trunkline.supervisor.plan_run import run_steps
 from trunkline.supervisor.steps import Step
 from trunkline.tasks.lifecycle import State
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+
+if TYPE_CHECKING:
+    from trunkline.supervisor.turn import SupervisorTurn
 
 
 class Agents:
     """Takes the place of calls of agents. Calls of `held` steps wait for their event."""
 
     def __init__(self, held: Mapping[str, asyncio.Event] | None = None) -> None:
+        self.begun: asyncio.Queue[str] = asyncio.Queue(100)
         self.news: asyncio.Queue[str] = asyncio.Queue(100)
         self.ended: list[str] = []
+        self.canceled: list[str] = []
         self.texts: dict[str, str] = {}
         self.shares: dict[str, int] = {}
+        self.error: Exception | None = None
         self._held = held or {}
 
-    async def answer(self, step: Step, text: str, shares: int) -> Outcome:
-        self.texts[step.id] = text
-        self.shares[step.id] = shares
-        if step.id in self._held:
-            await self._held[step.id].wait()
-        self.ended.append(step.id)
-        self.news.put_nowait(step.id)
-        text = f"x = {step.id.removeprefix('step-')}"
-        return Outcome(step.agent, State.TASK_STATE_COMPLETED, text=text)
+    async def start(self, agent: str, *, step_id: str, shares: int) -> snapshot_pb2.ChildInfo:
+        self.shares[step_id] = shares
+        started = event_pb2.ChildStarted(task_id=step_id, agent=agent, step_id=step_id)
+        return snapshot_pb2.ChildInfo(started=started)
+
+    async def make(self, call: AgentCall) -> Outcome:
+        step_id = call.child_id
+        self.texts[step_id] = call.message.parts[0].text
+        self.begun.put_nowait(step_id)
+        if step_id in self._held:
+            try:
+                await self._held[step_id].wait()
+            except asyncio.CancelledError:
+                # As a call that cancels its child. A second cancellation would interrupt this.
+                await asyncio.sleep(0.01)
+                self.canceled.append(step_id)
+                raise
+        elif self.error is not None:
+            raise self.error
+        self.ended.append(step_id)
+        self.news.put_nowait(step_id)
+        text = f"x = {step_id.removeprefix('step-')}"
+        return Outcome(call.agent, State.TASK_STATE_COMPLETED, text=text)
 
 
 async def run(
     steps: Sequence[Step], agents: Agents, outcomes: Mapping[str, Outcome] | None = None
-) -> dict[str, Outcome]:
-    plan = PlanRun(agents.answer, steps, outcomes or {})
-    async with asyncio.TaskGroup() as group:
-        running = {step.id: group.create_task(plan.run(step)) for step in plan.steps}
-    return {name: task.result() for name, task in running.items()}
+) -> Mapping[str, Outcome]:
+    task = SimpleNamespace(turn=1, attempt=1, context_id="c", message=message_pb2.Message())
+    turn = cast("SupervisorTurn", SimpleNamespace(task=task, calls=agents))
+    state = await run_steps(
+        {"steps": tuple(steps), "outcomes": outcomes or {}}, Runtime(context=turn)
+    )
+    return state["outcomes"]
 
 
 @given(plans())
@@ -100,3 +128,30 @@ async def test_a_step_without_the_results_that_it_needs_fails_or_waits_with_them
     assert agents.ended == []
     assert ended["step-3"].text == "the result that it needs is missing"
     assert ended["step-4"].is_waiting
+
+
+async def test_an_error_of_the_journal_cancels_the_other_steps_and_ends_the_turn() -> None:
+    agents = Agents({"step-1": asyncio.Event(), "step-2": asyncio.Event()})
+    agents.error = JournalUnavailableError("journal", "the disk is full")
+
+    with pytest.raises(JournalUnavailableError, match="the disk is full"):
+        await run(build_steps([(), (), (), (1,)]), agents)
+
+    assert sorted(agents.canceled) == ["step-1", "step-2"]
+    assert agents.ended == []
+
+
+async def test_a_second_cancellation_does_not_interrupt_the_cancellation_of_the_steps() -> None:
+    agents = Agents({"step-1": asyncio.Event(), "step-2": asyncio.Event()})
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        running = group.create_task(run(build_steps([(), (), (1,)]), agents))
+        for _ in range(2):
+            await agents.begun.get()
+        running.cancel()
+        await asyncio.sleep(0)
+        running.cancel()
+
+    assert running.cancelled()
+    assert sorted(agents.canceled) == ["step-1", "step-2"]
+    assert agents.ended == []

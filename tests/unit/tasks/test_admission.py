@@ -11,6 +11,7 @@ import pytest
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message
 from harness.journal.host_death import wait_until_slots_free
 from harness.remote.measurements import measuring
+from trunkline.core.settings import Settings
 from trunkline.errors import OverloadedError
 from trunkline.tasks.admission import CompletionRate
 from trunkline.tasks.context import TaskContext
@@ -18,7 +19,6 @@ from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.execution import TaskExecution
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_service_pb2
@@ -64,7 +64,7 @@ async def test_ten_times_the_capacity_is_refused_and_leaves_nothing_behind(
         running -= 1
         return "done"
 
-    settings = TaskSettings(queue_limit=16)
+    settings = Settings(queue_limit=16)
     host = await open_host(define(work, concurrency=4), settings=settings)
     await flood(host, 1)
     await wait_until_slots_free(host)
@@ -98,7 +98,7 @@ async def test_a_host_limits_its_turns_but_accepts_children(
     async def wait(task: TaskContext) -> None:
         await release.wait()
 
-    host = await open_host(define(wait), settings=TaskSettings(task_limit=3))
+    host = await open_host(define(wait), settings=Settings(task_limit=3))
     with measuring() as measured:
         accepted, refused = await flood(host, 5)
         assert (len(accepted), len(refused)) == (3, 2)

@@ -10,9 +10,9 @@ from harness.agents.inline_agents import (
     status_texts,
     texts,
 )
+from trunkline.core.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2
 
@@ -67,7 +67,7 @@ async def test_a_task_whose_code_ignores_the_cancel_is_canceled(open_host: OpenH
             except asyncio.CancelledError:
                 continue
 
-    host = await open_host(define(ignores_cancel), settings=TaskSettings(cancel_grace_s=0.05))
+    host = await open_host(define(ignores_cancel), settings=Settings(cancel_grace_s=0.05))
     task_id = await start(host)
     await started.wait()
     snapshot = await host.cancel(task_id, account="")

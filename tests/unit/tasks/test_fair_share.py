@@ -8,13 +8,12 @@ import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.host_death import wait_until_slots_free
-from trunkline.core.settings import LimitSettings
+from trunkline.core.settings import LimitSettings, Settings
 from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import LimitExceededError, OverloadedError, TrunklineError
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, message_service_pb2
 
@@ -61,7 +60,7 @@ async def test_a_flood_delays_the_first_task_of_another_account_by_one_turn(
     async def work(task: TaskContext) -> None:
         await turnstile(task)
 
-    host = await open_host(define(work, concurrency=1), settings=TaskSettings(queue_limit=20))
+    host = await open_host(define(work, concurrency=1), settings=Settings(queue_limit=20))
     refused = await submit(host, "flood", 30)
     assert len(refused) == 9
     assert await submit(host, "small") == []
@@ -82,7 +81,7 @@ async def test_an_account_may_have_only_so_many_tasks_on_a_host(open_host: OpenH
         await turnstile(task)
 
     limits = LimitSettings(tasks=2, account={"big": AccountLimitSettings(tasks=3)})
-    host = await open_host(define(work), settings=TaskSettings(limits=limits))
+    host = await open_host(define(work), settings=Settings(limits=limits))
     (error,) = await submit(host, "small", 3)
     assert isinstance(error, LimitExceededError)
     assert (
@@ -104,7 +103,7 @@ async def test_a_turn_that_is_canceled_while_it_waits_frees_its_place(open_host:
     async def work(task: TaskContext) -> None:
         await turnstile(task)
 
-    host = await open_host(define(work, concurrency=1), settings=TaskSettings(queue_limit=1))
+    host = await open_host(define(work, concurrency=1), settings=Settings(queue_limit=1))
     submission = message_service_pb2.Submission(account="a")
     await host.submit("tested", message(), submission)
     waiting = await host.submit("tested", message(), submission)

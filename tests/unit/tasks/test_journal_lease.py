@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import NOTHING, define, finish, message
+from trunkline.core.settings import Settings
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 
-QUICK = TaskSettings(lease_s=0.03)
+QUICK = Settings(lease_s=0.03)
 
 
 class FailingJournal(Journal):

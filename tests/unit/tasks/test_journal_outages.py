@@ -19,14 +19,15 @@ from harness.agents.inline_agents import (
     texts,
 )
 from harness.journal.full_disk import full_disk, wait_for_failures
+from trunkline.core.settings import Settings
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 
-SMALL_BUFFER = TaskSettings(pending_limit_bytes=64)
+# 64 such pieces are more than a task may hold while its journal can't be written.
+PIECE = "piece " * 180
 
 
 @pytest.fixture
@@ -46,14 +47,14 @@ async def test_tasks_continue_when_the_disk_has_space_again(
     async def count(task: TaskContext) -> None:
         nonlocal written
         artifact = task.artifact()
-        await artifact.append("0 ")
+        await artifact.append(f"0 {PIECE}")
         started.set()
         await released.wait()
         for number in range(1, 200):
-            await artifact.append(f"{number} ")
+            await artifact.append(f"{number} {PIECE}")
             written = max(written, number)
 
-    async with TaskHost(journal, [define(count)], settings=SMALL_BUFFER) as host:
+    async with TaskHost(journal, [define(count)]) as host:
         ids = [await start(host) for _ in range(3)]
         await started.wait()
         with caplog.at_level(logging.WARNING):
@@ -66,7 +67,7 @@ async def test_tasks_continue_when_the_disk_has_space_again(
             for task_id in ids:
                 ended = await host.wait_turn(task_id)
                 assert ended.task.status.state == State.TASK_STATE_COMPLETED
-                assert texts(ended) == ["".join(f"{number} " for number in range(200))]
+                assert texts(ended) == ["".join(f"{number} {PIECE}" for number in range(200))]
         await finish(host)
     journal_logs = [
         record.getMessage()
@@ -124,7 +125,7 @@ async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
         started.set()
         await asyncio.Event().wait()
 
-    short_grace = TaskSettings(cancel_grace_s=0.05)
+    short_grace = Settings(cancel_grace_s=0.05)
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(
             TaskHost(journal, [define(endless)], settings=short_grace)

@@ -27,8 +27,8 @@ from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.recovery import ATTEMPT_LIMIT
 from trunkline.tasks.rewind import ATTEMPT_KEY, PLANNED_STOP_KEY
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult, build_task_created
 from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import event_pb2, message_service_pb2
@@ -316,7 +316,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     await started.wait()
     await host.drain(0)
     await kill_host(host)
-    for _ in range(TaskSettings().attempt_limit):
+    for _ in range(ATTEMPT_LIMIT):
         # Planned stops use up no attempts.
         started.clear()
         host = TaskHost(Journal.open(journal_path), [agent])

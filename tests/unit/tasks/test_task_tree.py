@@ -15,13 +15,12 @@ from harness.agents.inline_agents import (
     status_texts,
 )
 from harness.journal.host_death import kill_host
-from trunkline.core.settings import TreeSettings
+from trunkline.core.settings import Settings, TreeSettings
 from trunkline.errors import InvalidArgumentError, TreeLimitError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_service_pb2, tree_pb2
@@ -77,7 +76,7 @@ async def test_a_task_over_a_limit_is_refused_and_the_error_names_the_chain(
     limit: str,
     chain: str,
 ) -> None:
-    host = await open_host(define(quiet), settings=TaskSettings(tree=TreeSettings(**limits)))
+    host = await open_host(define(quiet), settings=Settings(tree=TreeSettings(**limits)))
     with pytest.raises(TreeLimitError, match=chain) as refused:
         await host.submit("tested", message(), submission)
     assert (refused.value.limit, refused.value.chain) == (limit, chain)
@@ -92,7 +91,7 @@ async def test_an_agent_may_be_asked_again_once_by_those_it_asked(open_host: Ope
 
 
 async def test_the_limit_of_time_is_the_deadline_of_a_root(open_host: OpenHost) -> None:
-    settings = TaskSettings(tree=TreeSettings(timeout_s=50))
+    settings = Settings(tree=TreeSettings(timeout_s=50))
     host = await open_host(define(quiet), settings=settings)
     root = await finish(host)
     seconds = root.deadline.ToDatetime(tzinfo=UTC) - root.create_time.ToDatetime(tzinfo=UTC)
@@ -102,7 +101,7 @@ async def test_the_limit_of_time_is_the_deadline_of_a_root(open_host: OpenHost) 
 
 
 async def test_a_host_gives_no_more_than_its_own_limits(open_host: OpenHost) -> None:
-    settings = TaskSettings(tree=TreeSettings(depth=5, tasks=10, tokens=100, cost=0.5))
+    settings = Settings(tree=TreeSettings(depth=5, tasks=10, tokens=100, cost=0.5))
     host = await open_host(define(quiet), settings=settings)
     generous = position("a", levels=50, tasks=50, tokens=5000, cost_micros=10**9)
     task = await finish(host, parent=child_of("a").parent, tree=generous)
@@ -164,7 +163,7 @@ async def test_children_share_what_remains_and_return_what_they_do_not_use(
         budgets.append(task.child_submission("c-3").tree.budget)
         await task.record(finished("c-3", tasks=0, tokens=5))
 
-    settings = TaskSettings(tree=TreeSettings(tasks=31, tokens=300))
+    settings = Settings(tree=TreeSettings(tasks=31, tokens=300))
     host = await open_host(define_runtime(supervise), settings=settings)
     task = await finish(host)
 
@@ -189,7 +188,7 @@ async def test_a_task_over_a_limit_calls_no_more_children(
         for number in range(3):
             await task.record(started(task, f"c-{number}", shares=3 - number))
 
-    settings = TaskSettings(tree=TreeSettings(**limits))
+    settings = Settings(tree=TreeSettings(**limits))
     host = await open_host(define_runtime(supervise), settings=settings)
     task = await finish(host)
 
@@ -204,9 +203,7 @@ async def test_a_task_that_has_used_its_tokens_asks_no_model(open_host: OpenHost
         task.tree.add_model_call(tokens=120, cost_micros=7)
         task.tree.check_model_call()
 
-    host = await open_host(
-        define_runtime(think), settings=TaskSettings(tree=TreeSettings(tokens=100))
-    )
+    host = await open_host(define_runtime(think), settings=Settings(tree=TreeSettings(tokens=100)))
     task = await finish(host)
 
     assert task.task.status.state == State.TASK_STATE_FAILED
@@ -258,9 +255,7 @@ async def test_the_next_turn_continues_with_what_the_last_has_left(open_host: Op
             await task.record(started(task, "c-1", shares=2), finished("c-1", tasks=0, tokens=20))
             await task.require_input("more?")
 
-    host = await open_host(
-        define_runtime(think), settings=TaskSettings(tree=TreeSettings(tokens=100))
-    )
+    host = await open_host(define_runtime(think), settings=Settings(tree=TreeSettings(tokens=100)))
     first = await finish(host)
     await host.submit(
         "tested", message(message_id="m-2", task_id=first.task.id), message_service_pb2.Submission()

@@ -26,7 +26,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from trunkline.core.runtime import start_grpc_server
-from trunkline.core.settings import HostPort
+from trunkline.core.settings import DEFAULTS, HostPort
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import json_pb2
 from trunkline_bridge.a2a.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
@@ -141,7 +141,7 @@ async def serve_grpc(
     addresses: Mapping[str, HostPort],
     *,
     grace_s: float,
-    connection_limit: int = 2000,
+    connection_limit: int = DEFAULTS.connection_limit,
     certificate: ServerCertificate | None = None,
 ) -> AsyncIterator[Mapping[str, str]]:
     """Serve A2A while a block runs; yield the addresses with their actual ports.

@@ -39,12 +39,11 @@ from trunkline_bridge.http.handler import (
     HttpRequest,
     Response,
 )
-from trunkline_bridge.http.json_decoder import INLINE_PARSE_BYTES
+from trunkline_bridge.http.json_decoder import INLINE_PARSE_BYTES, decode_json
 from trunkline_bridge.http.messages import (
     HTTP_LEVEL_KINDS,
     RequestHeaders,
     check_content_type,
-    parse_json,
     parse_json_body,
 )
 from trunkline_bridge.http.sse import render_error_event
@@ -265,8 +264,8 @@ class JsonRpcCall:
     def _read_request_id(self, request: HttpRequest) -> None:
         """Read the id of a refused request, unless its body is large."""
         if len(request.body) <= INLINE_PARSE_BYTES:
-            with contextlib.suppress(WireError):
-                self._request_id = find_request_id(parse_json(request.body))
+            with contextlib.suppress(ValueError):
+                self._request_id = find_request_id(decode_json(request.body))
 
 
 def _reads_only_events(headers: RequestHeaders) -> bool:

@@ -11,8 +11,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire.errors import WireError, to_wire_error
 from trunkline.observe.audit import DENIED, OK, Action, AuditLog, outcome_of
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.callers.credential_audit import caller_actor
+from trunkline_bridge.callers.caller import Caller, caller_actor
 
 _CANCELED: Final = "CANCELLED"
 # The task that the operation in progress has created, which only the operation knows.

@@ -18,8 +18,7 @@ from trunkline.mesh.client import Directory
 from trunkline.mesh.client.artifacts import ArtifactClient, Download, Reference
 from trunkline.observe.audit import OK, Action, AuditLog
 from trunkline_bridge.a2a.projection.links import find_reference_at_path
-from trunkline_bridge.callers.caller import CallerFactory, CallerIdentity
-from trunkline_bridge.callers.credential_audit import caller_actor
+from trunkline_bridge.callers.caller import CallerFactory, CallerIdentity, caller_actor
 from trunkline_bridge.callers.permissions import GET_ARTIFACT, UNRESTRICTED
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.handler import BufferedResponse, HttpRequest, Response

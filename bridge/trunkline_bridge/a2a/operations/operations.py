@@ -48,7 +48,6 @@ from trunkline_bridge.a2a.operations.request_content import RequestContent
 from trunkline_bridge.a2a.operations.task_pages import fetch_task_page, requested_history_length
 from trunkline_bridge.a2a.projection import FileLinks, View, project_task
 from trunkline_bridge.a2a.streams.task_streams import (
-    EventsContext,
     StreamEnd,
     WireEvents,
     check_event_exists,
@@ -278,57 +277,57 @@ class Operations:
         return await self._wait_for_task(caller, task_id)
 
     @audited_stream(Action.MESSAGE_STREAM)
-    def stream_message(
+    @asynccontextmanager
+    async def stream_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
-    ) -> EventsContext:
+    ) -> AsyncIterator[WireEvents]:
         """Submit a message and stream its turn: one direct reply, or a task and its events.
 
         `new_task_id` and repeated messages have the same meaning as in `send_message`. A repeated
         message streams its task and further events, or the events after the last event id. Errors
         before the first event are raised on entering.
         """
-        return self._streams.guard(caller, self._open_message(caller, request, new_task_id))
-
-    @asynccontextmanager
-    async def _open_message(
-        self, caller: Caller, request: a2a_pb2.SendMessageRequest, new_task_id: str
-    ) -> AsyncIterator[WireEvents]:
         self._check_streaming("SendStreamingMessage")
         links = self._links(caller)
         links.to_references(request.message)
-        task = await self._find_target(caller, request) if request.message.task_id else None
-        if is_repeated(caller, task, request.message):
-            async with self._open_attached(caller, request.message.task_id) as events:
-                yield events
-            return
-        submission = await self._build_submission(caller, request, task, new_task_id)
-        del task
-        async with self._directory.submit(
-            caller.agent,
-            message=request.message,
-            submission=submission,
-            patience_s=self._patience_s(caller),
-        ) as stream:
-            task_id = request.message.task_id
-            if stream.snapshot is not None:
-                task_id = stream.snapshot.task.id
-                note_new_task(stream.snapshot.task)
-            earlier_task_id = find_earlier_task(stream, submission)
-            if not earlier_task_id or caller.last_event_id is None:
-                events = task_events(
-                    stream,
-                    self._stream_end(caller, StreamEnd(auth_wait_s=self._settings.auth_wait_s)),
-                    links=links,
-                    view=self._view(caller),
-                    history_length=requested_history_length(request.configuration),
-                    starts_turn=True,
-                )
-                yield self._content.record_stream(
-                    request.message, stream.message, events, lambda: self._get_task(caller, task_id)
-                )
+        with self._streams.hold(caller):
+            task = await self._find_target(caller, request) if request.message.task_id else None
+            if is_repeated(caller, task, request.message):
+                async with self._open_attached(caller, request.message.task_id) as events:
+                    yield events
                 return
-        async with self._open_attached(caller, earlier_task_id) as events:
-            yield events
+            submission = await self._build_submission(caller, request, task, new_task_id)
+            del task
+            async with self._directory.submit(
+                caller.agent,
+                message=request.message,
+                submission=submission,
+                patience_s=self._patience_s(caller),
+            ) as stream:
+                task_id = request.message.task_id
+                if stream.snapshot is not None:
+                    task_id = stream.snapshot.task.id
+                    note_new_task(stream.snapshot.task)
+                earlier_task_id = find_earlier_task(stream, submission)
+                if not earlier_task_id or caller.last_event_id is None:
+                    end = StreamEnd(auth_wait_s=self._settings.auth_wait_s)
+                    events = task_events(
+                        stream,
+                        self._stream_end(caller, end),
+                        links=links,
+                        view=self._view(caller),
+                        history_length=requested_history_length(request.configuration),
+                        starts_turn=True,
+                    )
+                    yield self._content.record_stream(
+                        request.message,
+                        stream.message,
+                        events,
+                        lambda: self._get_task(caller, task_id),
+                    )
+                    return
+            async with self._open_attached(caller, earlier_task_id) as events:
+                yield events
 
     @asynccontextmanager
     async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
@@ -389,33 +388,29 @@ class Operations:
         )
 
     @audited_stream(Action.TASK_SUBSCRIBE)
-    def subscribe_to_task(
+    @asynccontextmanager
+    async def subscribe_to_task(
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
-    ) -> EventsContext:
+    ) -> AsyncIterator[WireEvents]:
         """Stream a task until it ends: its snapshot and events, or the events after the last id.
 
         Before A2A 1.0, the stream ends with the turn, and a task without a running turn is sent
         alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
         entering.
         """
-        return self._streams.guard(caller, self._subscribe(caller, request))
-
-    @asynccontextmanager
-    async def _subscribe(
-        self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
-    ) -> AsyncIterator[WireEvents]:
         self._check_streaming("SubscribeToTask")
         end = StreamEnd()
-        if caller.last_event_id is not None:
-            async with self._resume(caller, request.id, caller.last_event_id, end) as events:
-                yield events
-            return
-        async with self._watch(caller, request.id) as stream:
-            snapshot = check_agent_task(caller, request.id, stream.snapshot)
-            if not caller.is_older:
-                check_not_ended(snapshot)
-            del snapshot
-            yield self._task_events(caller, stream, end)
+        with self._streams.hold(caller):
+            if caller.last_event_id is not None:
+                async with self._resume(caller, request.id, caller.last_event_id, end) as events:
+                    yield events
+                return
+            async with self._watch(caller, request.id) as stream:
+                snapshot = check_agent_task(caller, request.id, stream.snapshot)
+                if not caller.is_older:
+                    check_not_ended(snapshot)
+                del snapshot
+                yield self._task_events(caller, stream, end)
 
     @asynccontextmanager
     async def _resume(

@@ -54,8 +54,8 @@ class WebhookDeliverer:
         sender: WebhookSender,
         links: Callable[[], FileLinks],
         *,
-        lease_s: float = 10.0,
-        agent_view: Callable[[str], str] = lambda _: View.DETAILED,
+        lease_s: float,
+        agent_view: Callable[[str], str],
     ) -> None:
         """Prepare a deliverer.
 

@@ -27,7 +27,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import EventKind, parse_journal_id
-from trunkline.mesh.client import Directory, TaskStream, allocate_task_id
+from trunkline.mesh.client import Directory, ResumingStream, TaskStream, allocate_task_id
 from trunkline.mesh.client.idle_timeout import IdleTimeout
 from trunkline.observe import telemetry
 from trunkline.tasks.approvals import build_answer_message
@@ -98,10 +98,10 @@ class AgentCalls:
         is_detached: Callable[[], bool] = lambda: False,
     ) -> None:
         """If `is_detached` returns True, a cancellation ends a call and not its child."""
-        self._turn = turn
-        self._directory = directory
-        self._limits = limits
-        self._is_detached = is_detached
+        self.turn = turn
+        self.directory = directory
+        self.limits = limits
+        self.is_detached = is_detached
         self.children: dict[str, snapshot_pb2.ChildInfo] = {}
         """The children of the task by their ids, in the order of their calls."""
         for child in turn.latest.children:
@@ -118,16 +118,16 @@ class AgentCalls:
             PeerUnavailableError: the registry has not answered yet.
             TreeLimitError: nothing remains of the limits.
         """
-        child_id = allocate_task_id(self._directory.get_agent_host(agent))
+        child_id = allocate_task_id(self.directory.get_agent_host(agent))
         started = event_pb2.ChildStarted(
             task_id=child_id,
             agent=agent,
             step_id=step_id,
-            budget=self._turn.tree.reserve(child_id, agent, shares=shares),
+            budget=self.turn.tree.reserve(child_id, agent, shares=shares),
         )
         # Known before the first await: another call may have the same step.
         child = self.children[child_id] = snapshot_pb2.ChildInfo(started=started)
-        await self._turn.record(event_pb2.Event(child_started=started))
+        await self.turn.record(event_pb2.Event(child_started=started))
         return child
 
     def build_answer(
@@ -138,7 +138,7 @@ class AgentCalls:
             answers,
             message_id=f"{child_id}-{turn}",
             task_id=child_id,
-            context_id=self._turn.context_id,
+            context_id=self.turn.context_id,
         )
 
     async def make(self, call: AgentCall, reader: ChildReader | None = None) -> Outcome:
@@ -147,8 +147,8 @@ class AgentCalls:
         By default, the artifacts of the child are forwarded to the journal of the parent. An error
         of the call is an outcome. A cancellation cancels the child.
         """
-        turn, agent = self._turn, call.agent
-        child = self._build_child(call, reader)
+        turn, agent = self.turn, call.agent
+        child = _ChildTurn(self, call, reader or ArtifactForwarder(turn, agent, call.child_id))
         attributes: dict[str, AttributeValue] = {
             telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
             telemetry.GEN_AI_PROVIDER_NAME: telemetry.TRUNKLINE,
@@ -162,9 +162,9 @@ class AgentCalls:
         with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
             async with turn.tool(agent, {"message": call.shown_text}) as event:
                 try:
-                    outcome = await child.run()
+                    outcome = await child.follow()
                 except asyncio.CancelledError:
-                    if self._is_detached():
+                    if self.is_detached():
                         event.summary = f"{agent}: still at work"
                         raise
                     event.summary = f"{agent}: canceled"
@@ -189,19 +189,9 @@ class AgentCalls:
     async def read_again(self, call: AgentCall, reader: ChildReader) -> Outcome:
         """Read the turn of a child that has ended, for code that runs again. Records nothing."""
         try:
-            return await self._build_child(call, reader).run()
+            return await _ChildTurn(self, call, reader).follow()
         except TrunklineError as error:
             return failed_outcome(call.agent, error, child_id=call.child_id)
-
-    def _build_child(self, call: AgentCall, reader: ChildReader | None) -> "_ChildTurn":
-        return _ChildTurn(
-            call,
-            reader or ArtifactForwarder(self._turn, call.agent, call.child_id),
-            self._turn,
-            self._directory,
-            self._limits,
-            self._is_detached,
-        )
 
     async def _record_end(self, call: AgentCall, outcome: Outcome, text: str) -> None:
         end = event_pb2.ChildFinished(
@@ -215,31 +205,25 @@ class AgentCalls:
         )
         if (child := self.children.get(call.child_id)) is not None:
             child.finished.CopyFrom(end)
-        await self._turn.record(event_pb2.Event(child_finished=end))
+        await self.turn.record(event_pb2.Event(child_finished=end))
 
 
 class _ChildTurn:
     """One turn of a child while its parent follows it."""
 
-    def __init__(
-        self,
-        call: AgentCall,
-        reader: ChildReader,
-        turn: TurnRuntime,
-        directory: Directory,
-        limits: ChildLimits,
-        is_detached: Callable[[], bool],
-    ) -> None:
+    def __init__(self, calls: AgentCalls, call: AgentCall, reader: ChildReader) -> None:
+        """`reader` takes what the child writes."""
+        self._calls = calls
         self._call = call
         self._message = call.message
         self._id = call.child_id
         self._peer = f"agent {call.agent!r}"
         self._reader = reader
-        self._turn = turn
-        self._directory = directory
-        self._limits = limits
-        self._is_detached = is_detached
-        self._patience_s = limits.patience_s
+        self._turn = calls.turn
+        self._directory = calls.directory
+        self._limits = calls.limits
+        self._patience_s = calls.limits.patience_s
+        self._idle = IdleTimeout(calls.limits.idle_s)
         self._transcript: Transcript | None = None
         self._bytes = 0
         # The error of a batch that was rejected while the reader of the stream waited.
@@ -250,16 +234,38 @@ class _ChildTurn:
         """The usage of the child and of the tasks below it, as far as the child reported it."""
         return None if self._transcript is None else self._transcript.usage
 
-    async def run(self) -> Outcome:
+    async def follow(self) -> Outcome:
         """Send the message, and read what the child writes until its turn ends.
+
+        The child is read from its start if the reader lacks some events. The message of a new child
+        may be sent twice, because it attaches to the task that it created. An answer to a question
+        must not be sent twice, because it could answer the next question. If another client
+        answered the question, the child is read to its end.
 
         Raises:
             TrunklineError: the child can't be reached, was idle too long, or sent too much or
                 invalid events. It was canceled, if it could be reached.
         """
+        message, is_repeated = self._message, self._call.is_repeated
         try:
-            async with IdleTimeout(self._limits.idle_s) as idle:
-                return await self._send_and_follow(idle)
+            async with self._idle:
+                if is_repeated or message.task_id:
+                    await self._wait_for_host()
+                if is_repeated and await self._has_arrived():
+                    return await self._read_from_start()
+                try:
+                    async with self._submit() as stream:
+                        if stream.message is not None:
+                            return await self._use_direct_reply(stream.message)
+                        snapshot = stream.snapshot
+                        if snapshot is not None and not self._lacks_events(snapshot):
+                            self._reader.start(snapshot)
+                            transcript = Transcript(self._id, self._call.agent, snapshot)
+                            return await self._read(stream, transcript)
+                except TaskEndedError:
+                    if not message.task_id:
+                        raise
+                return await self._read_from_start()
         except TimeoutError:
             await self._cancel()
             problem = f"nothing came for {self._limits.idle_s:g} s, so it was canceled"
@@ -268,41 +274,16 @@ class _ChildTurn:
             await self._cancel()
             raise
 
-    async def _send_and_follow(self, idle: IdleTimeout) -> Outcome:
-        """Send the message and follow the child, from its start if the reader lacks some events.
-
-        The message of a new child may be sent twice, because it attaches to the task that it
-        created. An answer to a question must not be sent twice, because it could answer the next
-        question. If another client answered the question, the child is read to its end.
-        """
-        message, is_repeated = self._message, self._call.is_repeated
-        if is_repeated or message.task_id:
-            await self._wait_for_host()
-        if is_repeated and await self._has_arrived():
-            return await self._read_from_start(idle)
+    def _submit(self) -> ResumingStream:
+        """Return the stream that sends the message, to be entered."""
+        message = self._message
         submission = self._turn.child_submission("" if message.task_id else self._id)
         submission.approval_statements.extend(
             self._turn.pending_approvals.statements_for(self._id, turn=self._turn.number)
         )
-        sending = self._directory.submit(
-            self._call.agent,
-            message=message,
-            submission=submission,
-            patience_s=self._patience_s,
+        return self._directory.submit(
+            self._call.agent, message=message, submission=submission, patience_s=self._patience_s
         )
-        try:
-            async with sending as stream:
-                if stream.message is not None:
-                    return await self._use_direct_reply(stream.message)
-                snapshot = stream.snapshot
-                if snapshot is not None and not self._lacks_events(snapshot):
-                    self._reader.start(snapshot)
-                    transcript = Transcript(self._id, self._call.agent, snapshot)
-                    return await self._follow_stream(stream, transcript, idle)
-        except TaskEndedError:
-            if not message.task_id:
-                raise
-        return await self._read_from_start(idle)
 
     async def _wait_for_host(self) -> None:
         """Wait for the host of a child that was called earlier. It may start later than ours."""
@@ -341,7 +322,7 @@ class _ChildTurn:
             return True
         return not self._reader.has_all(snapshot)
 
-    async def _read_from_start(self, idle: IdleTimeout) -> Outcome:
+    async def _read_from_start(self) -> Outcome:
         """Read the child from its start. A reader skips the events that it has."""
         self._reader.start(None)
         message_id = self._message.message_id
@@ -350,19 +331,17 @@ class _ChildTurn:
             self._id, account=self._turn.account, after=0, patience_s=self._patience_s
         )
         async with watch as stream:
-            return await self._follow_stream(stream, transcript, idle)
+            return await self._read(stream, transcript)
 
-    async def _follow_stream(
-        self, stream: TaskStream, transcript: Transcript, idle: IdleTimeout
-    ) -> Outcome:
+    async def _read(self, stream: TaskStream, transcript: Transcript) -> Outcome:
         """Read a stream until the turn of the child ends."""
         self._transcript = transcript
         if transcript.is_over:
             return transcript.outcome()
-        stream.set_sink(lambda batches: self._take_texts(batches, transcript, idle))
+        stream.set_sink(lambda batches: self._take_texts(batches, transcript))
         async for batches in stream:
             # The time that the reader takes does not count as idle time of the child.
-            idle.pause()
+            self._idle.pause()
             for sealed in batches:
                 if self._rejection is not None:
                     raise self._rejection
@@ -374,10 +353,10 @@ class _ChildTurn:
                     await self._forward_approvals(transcript)
                 if transcript.is_over:
                     return transcript.outcome()
-            idle.resume()
+            self._idle.resume()
         raise PeerProtocolError(self._peer, "its stream ended before its task")
 
-    def _take_texts(self, batches: list[bytes], transcript: Transcript, idle: IdleTimeout) -> int:
+    def _take_texts(self, batches: list[bytes], transcript: Transcript) -> int:
         """Take text batches at once, up to the first that has to wait; return their number."""
         count = 0
         try:
@@ -385,7 +364,7 @@ class _ChildTurn:
                 count += 1
         except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
-        idle.resume()
+        self._idle.resume()
         return count
 
     def _take_text(self, sealed: bytes, transcript: Transcript) -> bool:
@@ -442,7 +421,7 @@ class _ChildTurn:
         )
 
     async def _cancel(self) -> None:
-        if self._is_detached() or (self._transcript is not None and self._transcript.is_over):
+        if self._calls.is_detached() or (self._transcript is not None and self._transcript.is_over):
             return
         with contextlib.suppress(TrunklineError, TimeoutError):
             async with asyncio.timeout(_CANCEL_S):

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from trunkline.agents.calls.outcome import Outcome
 from trunkline.core.task_states import TaskState
+from trunkline.journal.batches import splice
 from trunkline.journal.fold import Fold
 from trunkline.tasks.calls import AgentAnswer, GivenText, Pieces
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -70,7 +71,10 @@ class ArtifactForwarder:
 
     def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Forward a batch of text."""
-        self._task.forward_now(sealed, batch.header, agent=self._agent)
+        task = self._task
+        drafts = splice(sealed, agent=self._agent, forwarded=task.forwarded, header=batch.header)
+        if drafts:
+            task.emitter.put_drafts(drafts)
 
     async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Forward a batch."""

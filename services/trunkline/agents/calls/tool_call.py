@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import timestamp_pb2
@@ -164,7 +165,7 @@ class ToolCalls:
             return _describe_interrupted_call(tool, earlier)
         is_again = earlier is not None or continuation is not None
         async with self._record(wanted, is_again=is_again) as record:
-            return await self._make_recorded(wanted, record, continuation)
+            return await self._send(wanted, record, continuation)
 
     async def cancel_left_tasks(self) -> None:
         """Cancel the tasks of MCP servers whose calls were left early, or that still ask."""
@@ -211,25 +212,44 @@ class ToolCalls:
                 if event.is_error:
                     failed.append(telemetry.TOOL_ERROR)
 
-    async def _make_recorded(
+    async def _send(
         self,
         wanted: WantedCall,
         record: "_RecordedCall",
         continuation: tool_service_pb2.ToolContinuation | None,
     ) -> tool_service_pb2.ToolResult | None:
-        """Make a call whose start is recorded, and set its outcome in the record."""
-        tool = wanted.tool
+        """Send a call whose start is recorded, and set its outcome in the record.
+
+        Its progress becomes the progress of the task. If the call becomes a task of the MCP server,
+        its handle is durable before it is followed. That task is canceled with the mesh's task; a
+        host that stops leaves it to the next host.
+        """
+        turn, tool, label = self._turn, wanted.tool, tool_label(wanted.tool)
+
+        async def on_task(handle: str) -> None:
+            record.task_handle = handle
+            started = event_pb2.ToolTaskStarted(call_id=record.event.id, handle=handle)
+            await turn.record(event_pb2.Event(tool_task_started=started))
+
+        request = _build_request(turn, record, continuation)
         try:
-            result = await self._send(record, continuation)
+            if request.continuation.task_handle:
+                await on_task(request.continuation.task_handle)
+            result = await self._source.call_tool(
+                request, on_progress=partial(_report_progress, turn, label), on_task=on_task
+            )
         except asyncio.CancelledError:
             if record.task_handle:
-                self._left_tasks[record.task_handle] = tool_label(tool)
+                self._left_tasks[record.task_handle] = label
+                if turn.is_over:
+                    await cancel_tool_task(turn, self._source, label, record.task_handle)
+                    del self._left_tasks[record.task_handle]
             raise
         except TrunklineError as error:
             record.conclude(describe_failed_call(tool, error), is_error=True)
             raise
         if result.HasField("question"):
-            self.questions.add(wanted.key, tool_label(tool), result.question)
+            self.questions.add(wanted.key, label, result.question)
             record.event.summary = _ASKS
             return None
         if result.is_error:
@@ -240,40 +260,6 @@ class ToolCalls:
             await self._store_result(wanted.result_key, result)
         record.conclude(self._render(tool, result), is_error=result.is_error)
         return result
-
-    async def _send(
-        self, record: "_RecordedCall", continuation: tool_service_pb2.ToolContinuation | None
-    ) -> tool_service_pb2.ToolResult:
-        """Make a recorded call, or continue it. Its progress becomes the progress of the task.
-
-        If the call becomes a task of the MCP server, its handle is durable before it is followed.
-        That task is canceled with the mesh's task; a host that stops leaves it to the next host.
-        """
-        turn, label = self._turn, tool_label(record.tool)
-
-        async def on_progress(progress: tool_service_pb2.ToolProgress) -> None:
-            total = f" of {progress.total:g}" if progress.total else ""
-            status = progress.message or f"{progress.progress:g}{total}"
-            await turn.working(f"{label}: {status}")
-
-        async def on_task(handle: str) -> None:
-            record.task_handle = handle
-            started = event_pb2.ToolTaskStarted(call_id=record.event.id, handle=handle)
-            await turn.record(event_pb2.Event(tool_task_started=started))
-
-        request = _build_request(turn, record)
-        try:
-            if continuation is not None:
-                request.continuation.CopyFrom(continuation)
-                if continuation.task_handle:
-                    await on_task(continuation.task_handle)
-            return await self._source.call_tool(request, on_progress=on_progress, on_task=on_task)
-        except asyncio.CancelledError:
-            # A host that stops leaves the server's task to the next host.
-            if record.task_handle and turn.is_over:
-                await cancel_tool_task(turn, self._source, label, record.task_handle)
-                record.task_handle = ""
-            raise
 
     async def _store_result(self, key: str, result: tool_service_pb2.ToolResult) -> None:
         # A journal in memory stores no files, and loses its tasks with the process.
@@ -355,8 +341,22 @@ async def cancel_asking_tasks(
             await cancel_tool_task(task, source, question["tool"], question["task_handle"])
 
 
-def _build_request(task: TurnRuntime, record: _RecordedCall) -> tool_service_pb2.CallToolRequest:
+async def _report_progress(
+    turn: TurnRuntime, label: str, progress: tool_service_pb2.ToolProgress
+) -> None:
+    """Report the progress of a tool as the progress of the task. `label` names the tool."""
+    total = f" of {progress.total:g}" if progress.total else ""
+    status = progress.message or f"{progress.progress:g}{total}"
+    await turn.working(f"{label}: {status}")
+
+
+def _build_request(
+    task: TurnRuntime,
+    record: _RecordedCall,
+    continuation: tool_service_pb2.ToolContinuation | None,
+) -> tool_service_pb2.CallToolRequest:
     request = tool_service_pb2.CallToolRequest(
+        continuation=continuation,
         server=record.tool.server,
         tool=record.tool.name,
         task_id=task.id,

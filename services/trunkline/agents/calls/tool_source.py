@@ -1,10 +1,11 @@
 """Tool sources for agents, such as the mesh's tool adapter."""
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from trunkline.core.backoff import RetryWindow
 from trunkline.core.settings import AgentSettings
@@ -23,6 +24,9 @@ from trunkline.mesh.client.services import (
     ToolClient,
 )
 from trunkline.v1 import tool_service_pb2
+
+if TYPE_CHECKING:
+    from trunkline.mesh.client.channels import MeshChannel
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
 # A turn that continues on a host that has just started waits this long for the tool adapter.
@@ -81,12 +85,41 @@ class ToolSource(Protocol):
         """
 
 
-class MeshTools:
-    """The tools of the mesh's tool adapter."""
+class _Adapter:
+    """The mesh's tool adapter, as the agents of a process reach it."""
 
     def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-        self._has_answered = False
+        self.directory = directory
+        self.has_answered = False
+        """True once it has listed tools."""
+        self._channel: MeshChannel | None = None
+        self._client: ToolClient | None = None
+
+    def client(self) -> ToolClient:
+        """Return the client of the adapter where it is now.
+
+        Raises:
+            PeerUnavailableError: no live host serves tools.
+        """
+        channel = self.directory.channel_for_service(TOOL_SERVICE)
+        if self._client is None or channel is not self._channel:
+            self._channel, self._client = channel, ToolClient(channel)
+        return self._client
+
+
+class MeshTools:
+    """The tools of the mesh's tool adapter, or those of them that an agent may use."""
+
+    def __init__(self, directory: Directory, options: AgentSettings | None = None) -> None:
+        """`options` are the settings of the agent. Without them, all tools may be used."""
+        self._adapter = _Adapter(directory)
+        self._options = options or AgentSettings()
+
+    def restrict(self, options: AgentSettings) -> Self:
+        """Return the tools that an agent with these settings may use, of the same adapter."""
+        tools = copy.copy(self)
+        tools._options = options  # noqa: SLF001  a copy of this object
+        return tools
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for a mesh and for servers that are starting.
@@ -94,28 +127,28 @@ class MeshTools:
         Waits as well for an adapter that has answered before and is away, because its process
         starts again.
         """
-        if self._directory.revision == 0:
+        if self._adapter.directory.revision == 0:
             # The call says which error it was.
             with suppress(PeerError):
-                await self._directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
-        window = RetryWindow(_RESTART_TIMEOUT_S if self._has_answered else 0.0)
+                await self._adapter.directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
+        window = RetryWindow(_RESTART_TIMEOUT_S if self._adapter.has_answered else 0.0)
         while True:
             try:
                 # Servers that are still starting then count as unavailable.
-                response = await self._client().wait_for_tools(
+                response = await self._adapter.client().wait_for_tools(
                     tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
                 )
             except PeerUnavailableError as error:
                 await asyncio.sleep(window.next_pause_s(_name_adapter(error)))
             else:
-                self._has_answered = True
-                return _build_listing(servers, response)
+                self._adapter.has_answered = True
+                return self._build_listing(servers, response)
 
     async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
         """Yield the tools of these servers now and after each change."""
-        async with aclosing(self._client().watch_tools(tuple(servers))) as responses:
+        async with aclosing(self._adapter.client().watch_tools(tuple(servers))) as responses:
             async for response in responses:
-                yield _build_listing(servers, response)
+                yield self._build_listing(servers, response)
 
     async def call_tool(
         self,
@@ -124,11 +157,13 @@ class MeshTools:
         on_progress: OnProgress,
         on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool through the adapter.
+        """Call a tool through the adapter. Raises ToolNotFoundError if the agent may not use it.
 
         A task of an MCP server does not end with a connection: while its server or the adapter is
         down, it is followed again, for ten minutes after the last report.
         """
+        if not self._options.allows_tool(request.server, request.tool):
+            raise ToolNotFoundError(request.server, request.tool)
         handle = request.continuation.task_handle
         window = RetryWindow(_TASK_RETRY_S)
 
@@ -144,7 +179,7 @@ class MeshTools:
 
         while True:
             try:
-                return await self._client().fetch_result(
+                return await self._adapter.client().call_tool(
                     request, on_progress=note_progress, on_task=note_task
                 )
             except (PeerUnavailableError, ToolServerUnavailableError) as error:
@@ -161,49 +196,17 @@ class MeshTools:
 
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task through the adapter."""
-        await self._client().cancel_tool_task(request)
+        await self._adapter.client().cancel_tool_task(request)
 
-    def _client(self) -> ToolClient:
-        return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))
-
-
-class AllowedTools:
-    """Filters a tool source by the agent's settings."""
-
-    def __init__(self, source: ToolSource, options: AgentSettings) -> None:
-        self._source = source
-        self._options = options
-
-    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
-        """Return the tools of these servers that the agent may use."""
-        return self._restrict(await self._source.list_tools(servers))
-
-    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
-        """Yield the tools that the agent may use now and after each change."""
-        async with aclosing(self._source.watch_tools(servers)) as listings:
-            async for listing in listings:
-                yield self._restrict(listing)
-
-    def _restrict(self, listing: ToolListing) -> ToolListing:
+    def _build_listing(self, names: Sequence[str], response: ListedTools) -> ToolListing:
+        problems = dict.fromkeys(names, "it is not in the mcpServers file")
+        for server in response.servers:
+            problems.pop(server.name, None)
+            if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY:
+                problems[server.name] = server.error or "it is still starting"
         may_use = self._options.allows_tool
-        tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
-        return replace(listing, tools=tools)
-
-    async def call_tool(
-        self,
-        request: tool_service_pb2.CallToolRequest,
-        *,
-        on_progress: OnProgress,
-        on_task: OnTask | None = None,
-    ) -> tool_service_pb2.ToolResult:
-        """Call a tool. Raises ToolNotFoundError if the agent may not use it."""
-        if not self._options.allows_tool(request.server, request.tool):
-            raise ToolNotFoundError(request.server, request.tool)
-        return await self._source.call_tool(request, on_progress=on_progress, on_task=on_task)
-
-    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
-        """Cancel a task."""
-        await self._source.cancel_task(request)
+        tools = tuple(tool for tool in response.tools if may_use(tool.server, tool.name))
+        return ToolListing(tools, problems)
 
 
 def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
@@ -214,12 +217,3 @@ def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
 
 def _has_tools(directory: Directory) -> bool:
     return any(TOOL_SERVICE in host.services for host in directory.hosts)
-
-
-def _build_listing(names: Sequence[str], response: ListedTools) -> ToolListing:
-    problems = dict.fromkeys(names, "it is not in the mcpServers file")
-    for server in response.servers:
-        problems.pop(server.name, None)
-        if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY:
-            problems[server.name] = server.error or "it is still starting"
-    return ToolListing(tuple(response.tools), problems)

@@ -10,7 +10,7 @@ from trunkline.agents.calls.tool_source import ToolListing, ToolSource
 from trunkline.agents.reasoning.conversation_lock import lock_conversation
 from trunkline.agents.reasoning.models import Model, ModelChoice, open_model
 from trunkline.agents.reasoning.toolbox import Toolbox
-from trunkline.agents.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
+from trunkline.agents.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus, TurnResult
 from trunkline.core import runtime
 from trunkline.core.light_imports import light_imports
 from trunkline.errors import ModelOverflowError
@@ -19,7 +19,6 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
-    from trunkline.agents.reasoning.checkpoint_files import TurnCheckpoints
     from trunkline.agents.reasoning.graph import ReasoningGraph
 
 
@@ -109,14 +108,34 @@ class ReasoningAgent(Agent):
                 listing = await self._tools.list_tools(self._servers)
         await prewarm()
         from trunkline.agents.reasoning.checkpoint_files import open_turn_checkpoints
+        from trunkline.agents.reasoning.graph import build_graph, run_turn
+        from trunkline.agents.reasoning.turn import ReasoningTurn
 
+        if self._graph is None:
+            self._graph = build_graph()
         async with lock_conversation(task):
             with open_turn_checkpoints(task) as checkpoints:
                 if task.attempt > 1:
                     state = (checkpoints.state or {}) if checkpoints else {}
                     await task.rewind(state.get("written"))
                 listing = listing or await self._tools.list_tools(self._servers)
-                await self._run(task, listing, checkpoints)
+                if not listing.tools:
+                    await task.fail(_explain_no_tools(listing))
+                    return
+                turn = ReasoningTurn(
+                    task=task,
+                    model=self._model,
+                    tools=Toolbox(listing.tools),
+                    source=self._tools,
+                    checker=self._checker,
+                    checkpoints=checkpoints,
+                )
+                try:
+                    result = await run_turn(self._graph, turn, self._build_prompt())
+                except ModelOverflowError as error:
+                    await task.require_input(str(error))
+                    return
+                await _end_turn(task, result)
 
     async def cancel_waiting(self, task: TurnRuntime) -> None:
         """Cancel the tasks of MCP servers that wait for an answer of this task's user."""
@@ -128,41 +147,6 @@ class ReasoningAgent(Agent):
         continuation = decode_continuation(task.snapshot)
         if continuation is not None:
             await cancel_asking_tasks(task, self._tools, continuation.questions.values())
-
-    async def _run(
-        self, task: TurnRuntime, listing: ToolListing, checkpoints: "TurnCheckpoints | None"
-    ) -> None:
-        from trunkline.agents.reasoning.graph import build_graph, run_turn
-        from trunkline.agents.reasoning.turn import ReasoningTurn
-
-        if not listing.tools:
-            await task.fail(_explain_no_tools(listing))
-            return
-        if self._graph is None:
-            self._graph = build_graph()
-        turn = ReasoningTurn(
-            task=task,
-            model=self._model,
-            tools=Toolbox(listing.tools),
-            source=self._tools,
-            checker=self._checker,
-            checkpoints=checkpoints,
-        )
-        try:
-            result = await run_turn(self._graph, turn, self._build_prompt())
-        except ModelOverflowError as error:
-            await task.require_input(str(error))
-            return
-        match result.status:
-            case ResultStatus.COMPLETED:
-                await task.complete()
-            case ResultStatus.INPUT_REQUIRED if result.questions:
-                modes = task.accepted_output_modes
-                await task.require_input(build_question_message(result.questions, modes))
-            case ResultStatus.INPUT_REQUIRED:
-                await task.require_input(result.text or None)
-            case _:
-                await task.fail(result.text)
 
     async def load(self) -> None:
         """Load the model's client, so that the first question does not wait for it."""
@@ -183,6 +167,19 @@ class ReasoningAgent(Agent):
     def _render_example(self) -> str:
         examples = self._list_examples()
         return f', for example "{examples[0]}"' if examples else ""
+
+
+async def _end_turn(task: TurnRuntime, result: TurnResult) -> None:
+    match result.status:
+        case ResultStatus.COMPLETED:
+            await task.complete()
+        case ResultStatus.INPUT_REQUIRED if result.questions:
+            modes = task.accepted_output_modes
+            await task.require_input(build_question_message(result.questions, modes))
+        case ResultStatus.INPUT_REQUIRED:
+            await task.require_input(result.text or None)
+        case _:
+            await task.fail(result.text)
 
 
 def _explain_no_tools(listing: ToolListing) -> str:

@@ -6,7 +6,8 @@ an interrupted call is therefore known, and not repeated if that could do harm.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -21,7 +22,12 @@ from trunkline.agents.calls.tool_call import (
     describe_failed_call,
     tool_label,
 )
-from trunkline.agents.reasoning.call_approvals import request_approvals, sort_pending_calls
+from trunkline.agents.calls.tool_questions import PendingQuestion
+from trunkline.agents.reasoning.continuation import (
+    TurnContinuation,
+    encode_continuation,
+    find_open_calls,
+)
 from trunkline.agents.reasoning.tool_results import (
     list_result_files,
     quote_sources,
@@ -31,13 +37,115 @@ from trunkline.agents.reasoning.turn import ReasoningState, ReasoningTurn, check
 from trunkline.agents.reasoning.turn_result import ResultStatus
 from trunkline.core.json_values import build_struct, has_same_json, struct_json
 from trunkline.errors import TrunklineError
-from trunkline.v1 import snapshot_pb2, tool_service_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 
 _SEARCHING = "Searching for information…"
 _PROCESSING = "Processing the results…"
 
 
-class InterruptedCalls:
+async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> dict[str, Any]:
+    """Add the results of the requested calls, or end the turn to ask for approval."""
+    turn = runtime.context
+    check_message_limit(turn, state)
+    calls = ToolCalls(turn.task, turn.source, state.get("questions") or {}, render=_render)
+    questions = calls.questions
+    pending = _sort_pending_calls(turn, state, calls)
+    ready = [wanted for wanted in pending.ready if questions.allow(wanted.key)]
+    if ready:
+        await turn.task.progress(_SEARCHING)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_call(turn, wanted, calls)) for wanted in ready]
+    made = [message for task in tasks if (message := task.result()) is not None]
+    results = _order_results(state["messages"], [*pending.results, *made])
+    if not turn.model.is_rules:
+        results = quote_sources([*turn.earlier_messages, *state["messages"]], results)
+    update: dict[str, Any] = {"messages": results, "approvals": pending.approvals}
+    update["questions"] = questions.open
+    if pending.awaiting_approval or questions.open:
+        await _request_approvals(turn, state, pending, results, questions.open)
+        await turn.pause_answer()
+        update["result"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
+    else:
+        await turn.task.progress(_PROCESSING)
+    update["parts"] = [part.SerializeToString() for part in turn.parts]
+    return update
+
+
+async def _call(turn: ReasoningTurn, wanted: WantedCall, calls: ToolCalls) -> ToolMessage | None:
+    """Make a call; return its result, or None if the tool asks."""
+    tool = wanted.tool
+    try:
+        outcome = await calls.make(wanted)
+    except TrunklineError as error:
+        return _build_failure(wanted.key, describe_failed_call(tool, error))
+    match outcome:
+        case None:
+            return None
+        case InterruptedCall(text, is_error):
+            if is_error:
+                return _build_failure(wanted.key, text)
+            return ToolMessage(content=text, tool_call_id=wanted.key)
+    text = _render(tool, outcome)
+    if outcome.is_error:
+        return _build_failure(wanted.key, text, is_mendable=outcome.is_mendable)
+    turn.parts += list_result_files(outcome)
+    artifact = {"structured": struct_json(outcome.structured_content)}
+    return ToolMessage(content=text, tool_call_id=wanted.key, artifact=artifact)
+
+
+@dataclass(slots=True)
+class _PendingCalls:
+    """The tool calls of a reply that have no result yet, sorted by what they need."""
+
+    ready: list[WantedCall] = field(default_factory=list)
+    """Calls to make now, with their final arguments."""
+    results: list[BaseMessage] = field(default_factory=list)
+    """Results for calls that are not made. If a person edited calls, the edited reply comes
+    first."""
+    awaiting_approval: list[ModelToolCall] = field(default_factory=list)
+    """Calls that wait for a person's answer."""
+    approvals: dict[str, str] = field(default_factory=dict)
+    """The ids of the requested approvals, keyed by call id."""
+
+
+def _sort_pending_calls(
+    turn: ReasoningTurn, state: ReasoningState, calls: ToolCalls
+) -> _PendingCalls:
+    """Sort the open calls by the approval they need and the answers that people gave."""
+    pending = _PendingCalls(approvals=dict(state.get("approvals") or {}))
+    interrupted_calls = _InterruptedCalls(turn, state["messages"])
+    edited: dict[str, ModelToolCall] = {}
+    for call in find_open_calls(state["messages"]):
+        tool = turn.tools.find(call["name"])
+        if tool is None:
+            problem = f"There is no tool {call['name']}."
+            pending.results.append(_build_failure(_call_key(call), problem))
+            continue
+        approval = _find_approval(turn, pending, tool, call) if tool.needs_approval else None
+        permission = calls.decide(tool, call["args"], approval)
+        if permission is None:
+            pending.awaiting_approval.append(call)
+        elif not isinstance(permission, Permission):
+            pending.results.append(_build_rejection_result(tool, call, permission))
+        else:
+            arguments, approval_id = dict(permission.arguments), permission.approval_id
+            if permission.arguments is not call["args"]:
+                edited[_call_key(call)] = {**call, "args": arguments}
+            wanted = WantedCall(
+                tool,
+                permission,
+                _call_key(call),
+                call_id=approval_id,
+                earlier=interrupted_calls.pop_match(tool, arguments, approval_id),
+                model_call_id=_call_key(call),
+            )
+            pending.ready.append(wanted)
+    if edited:
+        pending.results.insert(0, _build_edited_reply(state["messages"], edited))
+    return pending
+
+
+class _InterruptedCalls:
     """The calls that earlier attempts at this turn started, from the journal."""
 
     def __init__(self, turn: ReasoningTurn, messages: Sequence[BaseMessage]) -> None:
@@ -77,76 +185,89 @@ class InterruptedCalls:
                     self.pop_match(tool, call["args"], "")
 
 
-async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> dict[str, Any]:
-    """Add the results of the requested calls, or end the turn to ask for approval."""
-    turn = runtime.context
-    check_message_limit(turn, state)
-    calls = ToolCalls(turn.task, turn.source, state.get("questions") or {}, render=_render)
-    questions = calls.questions
-    pending = sort_pending_calls(turn, state, calls)
-    interrupted_calls = InterruptedCalls(turn, state["messages"])
-    ready = [each for each in pending.ready if questions.allow(each[0]["id"] or "")]
-    if ready:
-        await turn.task.progress(_SEARCHING)
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(_call(turn, call, permission, interrupted_calls, calls))
-            for call, permission in ready
-        ]
-    results: list[BaseMessage] = [
-        *pending.results,
-        *(message for task in tasks if (message := task.result()) is not None),
-    ]
-    if not turn.model.is_rules:
-        results = quote_sources([*turn.earlier_messages, *state["messages"]], results)
-    update: dict[str, Any] = {"messages": results, "approvals": pending.approvals}
-    update["questions"] = questions.open
-    if pending.awaiting_approval or questions.open:
-        await request_approvals(turn, state, pending, results, questions.open)
-        await turn.pause_answer()
-        update["result"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
-    else:
-        await turn.task.progress(_PROCESSING)
-    update["parts"] = [part.SerializeToString() for part in turn.parts]
-    return update
+def _find_approval(
+    turn: ReasoningTurn, pending: _PendingCalls, tool: tool_service_pb2.Tool, call: ModelToolCall
+) -> snapshot_pb2.ApprovalInfo | None:
+    """Return the approval of a call. An approval requested by an interrupted attempt counts."""
+    pending_approvals = turn.task.pending_approvals
+    if (approval_id := pending.approvals.get(_call_key(call))) is not None:
+        return pending_approvals.find(approval_id)
+    if turn.task.attempt == 1:
+        return None
+    approval = pending_approvals.find_call(f"{tool.server}/{tool.name}", call["args"])
+    # An approval of an earlier turn belongs to a call of that turn.
+    earlier = [info.requested.approval_id for info in turn.task.snapshot.approvals]
+    used_ids = {*earlier, *pending.approvals.values()}
+    if approval is None or approval.requested.approval_id in used_ids:
+        return None
+    pending.approvals[_call_key(call)] = approval.requested.approval_id
+    return approval
 
 
-async def _call(
+async def _request_approvals(
     turn: ReasoningTurn,
-    call: ModelToolCall,
-    permission: Permission,
-    interrupted_calls: InterruptedCalls,
-    calls: ToolCalls,
-) -> ToolMessage | None:
-    """Make a call; return its result, or None if the tool asks."""
-    tool = turn.tools.find(call["name"])
-    if tool is None:
-        return _build_failure(call, f"There is no tool {call['name']}.")
-    wanted = WantedCall(
-        tool,
-        permission,
-        call["id"] or "",
-        call_id=permission.approval_id,
-        earlier=interrupted_calls.pop_match(tool, call["args"], permission.approval_id),
-        model_call_id=call["id"] or "",
+    state: ReasoningState,
+    pending: _PendingCalls,
+    results: Sequence[BaseMessage],
+    questions: Mapping[str, PendingQuestion],
+) -> None:
+    """Request missing approvals, and save the state that the turn of the answer continues from.
+
+    `questions` of tools wait for the same answer.
+    """
+    events = []
+    for call in pending.awaiting_approval:
+        if _call_key(call) not in pending.approvals:
+            tool = turn.tools.find(call["name"])
+            label = f"{tool.server}/{tool.name}" if tool else call["name"]
+            event = turn.task.pending_approvals.request(label, call["args"])
+            pending.approvals[_call_key(call)] = event.approval_requested.approval_id
+            events.append(event)
+    if events:
+        await turn.task.record(*events)
+    messages = _merge_results(state["messages"], results)
+    turn.task.pending_approvals.continuation = encode_continuation(
+        TurnContinuation(messages, pending.approvals, turn.earlier_count, questions)
     )
-    try:
-        outcome = await calls.make(wanted)
-    except TrunklineError as error:
-        return _build_failure(call, describe_failed_call(tool, error))
-    match outcome:
-        case None:
-            return None
-        case InterruptedCall(text, is_error):
-            if is_error:
-                return _build_failure(call, text)
-            return ToolMessage(content=text, tool_call_id=call["id"] or "")
-    text = _render(tool, outcome)
-    if outcome.is_error:
-        return _build_failure(call, text, is_mendable=outcome.is_mendable)
-    turn.parts += list_result_files(outcome)
-    artifact = {"structured": struct_json(outcome.structured_content)}
-    return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
+
+
+def _build_rejection_result(
+    tool: tool_service_pb2.Tool, call: ModelToolCall, answer: event_pb2.ApprovalAnswered
+) -> ToolMessage:
+    # Not marked as an error: the model would try to fix or work around an error.
+    reason = f": {answer.reason}" if answer.reason else ""
+    text = f"{tool.server}/{tool.name} was not called. It was rejected{reason.rstrip('.')}."
+    return ToolMessage(content=text, tool_call_id=call["id"] or "")
+
+
+def _build_edited_reply(
+    messages: Sequence[BaseMessage], edited: Mapping[str, ModelToolCall]
+) -> BaseMessage:
+    """Return the model's reply with the arguments that a person edited."""
+    reply = next(message for message in reversed(messages) if isinstance(message, AIMessage))
+    calls = [edited.get(_call_key(call), call) for call in reply.tool_calls]
+    return reply.model_copy(update={"tool_calls": calls})
+
+
+def _order_results(
+    messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
+) -> list[BaseMessage]:
+    """Return results in the order of the model's calls, behind an edited reply."""
+    call_ids = [_call_key(call) for call in find_open_calls(messages)]
+
+    def position(result: BaseMessage) -> int:
+        return call_ids.index(result.tool_call_id) if isinstance(result, ToolMessage) else -1
+
+    return sorted(results, key=position)
+
+
+def _merge_results(
+    messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
+) -> list[BaseMessage]:
+    """Append results to the messages. An edited reply replaces the original."""
+    replacements = {message.id: message for message in results if isinstance(message, AIMessage)}
+    merged = [replacements.get(message.id, message) for message in messages]
+    return [*merged, *(message for message in results if not isinstance(message, AIMessage))]
 
 
 def _render(tool: tool_service_pb2.Tool, result: tool_service_pb2.ToolResult) -> str:
@@ -159,10 +280,14 @@ def _render(tool: tool_service_pb2.Tool, result: tool_service_pb2.ToolResult) ->
     return f"{label} failed: {text or 'it does not say why.'}"
 
 
-def _build_failure(call: ModelToolCall, text: str, *, is_mendable: bool = False) -> ToolMessage:
+def _build_failure(call_id: str, text: str, *, is_mendable: bool = False) -> ToolMessage:
     return ToolMessage(
         content=text,
-        tool_call_id=call["id"] or "",
+        tool_call_id=call_id,
         status="error",
         artifact={"is_mendable": is_mendable},
     )
+
+
+def _call_key(call: ModelToolCall) -> str:
+    return call["id"] or ""

@@ -34,11 +34,17 @@ from trunkline.core.settings.sections import (
     TlsSettings,
     TreeSettings,
 )
-from trunkline.core.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
+from trunkline.core.settings.settings import (
+    AGENT_PLUGIN_GROUP,
+    DEFAULTS,
+    ENV_PREFIX,
+    Settings,
+)
 
 __all__ = [
     "AGENT_PLUGIN_GROUP",
     "CONFIG_FILE",
+    "DEFAULTS",
     "ENV_PREFIX",
     "AccountLimits",
     "AccountPolicy",

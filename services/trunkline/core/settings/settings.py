@@ -319,17 +319,20 @@ class Settings:
         has_credentials = self.api_keys_file or self.jwt_keys or self.tls.client_roots
         return bool(has_credentials) and not self.anonymous
 
-    @property
-    def agent_timeouts(self) -> dict[str, float]:
-        """Time limits in seconds of tasks, by agent. Agents without a limit are left out."""
-        limits = ((name, agent.timeout_s) for name, agent in self.agent_options.items())
-        return {name: limit for name, limit in limits if limit is not None}
+    def agent_timeout_s(self, agent: str) -> float | None:
+        """Return the time limit of an agent's tasks in seconds, if its table sets one."""
+        options = self.agent_options.get(agent)
+        return options.timeout_s if options else None
 
     def agent_view(self, agent: str) -> Literal["detailed", "plain"]:
         """Return the view of an agent's tasks, from its table or else `view`."""
         options = self.agent_options.get(agent)
         return (options.view if options else None) or self.view
 
+
+DEFAULTS: Final = Settings()
+"""The settings of a mesh that sets nothing. A default stands only in a class of settings: code that
+takes single values in place of a `Settings` has its defaults from here."""
 
 TABLE_VARIABLES: Final = {
     f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias
 
-from trunkline.core.settings import Settings
+from trunkline.core.settings import DEFAULTS, Settings
 from trunkline.errors import (
     PeerCircuitOpenError,
     PeerProtocolError,
@@ -28,11 +28,11 @@ BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 class BreakerSettings:
     """Thresholds of circuit breakers."""
 
-    failures: int = 5
+    failures: int = DEFAULTS.breaker_failures
     """The number of failures in a row that opens a breaker."""
-    open_s: float = 60.0
+    open_s: float = DEFAULTS.breaker_open_s
     """The time that a breaker stays open, in seconds."""
-    successes: int = 2
+    successes: int = DEFAULTS.breaker_successes
     """The number of successes in a row that closes it again."""
 
     @classmethod
@@ -60,10 +60,10 @@ class Breaker:
         self,
         name: str,
         *,
-        failures: int = DEFAULT_SETTINGS.failures,
-        open_s: float = DEFAULT_SETTINGS.open_s,
+        failures: int = DEFAULTS.breaker_failures,
+        open_s: float = DEFAULTS.breaker_open_s,
         first_open_s: float | None = None,
-        successes: int = DEFAULT_SETTINGS.successes,
+        successes: int = DEFAULTS.breaker_successes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`name` is the peer in errors and log lines. `clock` returns seconds.

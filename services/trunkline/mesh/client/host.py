@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 from google.protobuf import duration_pb2
@@ -31,11 +31,6 @@ PushConfig = push_notification_pb2.TaskPushNotificationConfig
 # A claim stops waiting this long before its call's deadline, so that the response still arrives.
 _CLAIM_MARGIN_S: Final = 10.0
 _ANY_STATE: Final = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
-
-StreamRequest: TypeAlias = (
-    message_service_pb2.StreamMessageRequest | task_service_pb2.WatchTaskRequest
-)
-"""A request that is answered with a stream of one task."""
 
 
 class HostClient:
@@ -116,7 +111,8 @@ class HostClient:
         request = task_service_pb2.ResumeTaskRequest(task_id=task_id, account=account)
         return (await self.tasks.ResumeTask(request)).snapshot
 
-    def watch_task(  # noqa: PLR0913  a reader's options, each by name
+    @asynccontextmanager
+    async def watch_task(  # noqa: PLR0913  a reader's options, each by name
         self,
         task_id: str,
         *,
@@ -126,7 +122,7 @@ class HostClient:
         with_snapshot: bool = True,
         until_head: bool = False,
         until_turn_ends: bool = False,
-    ) -> AbstractAsyncContextManager[TaskStream]:
+    ) -> AsyncIterator[TaskStream]:
         """Watch a task's events after a cursor, or from the head, until the task has ended.
 
         `epoch` is the cursor's epoch, 0 if unknown. `until_head` ends the stream at the current
@@ -141,7 +137,14 @@ class HostClient:
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
-        return self.open_stream(request)
+        watch: Any = self.tasks.WatchTask
+        call: BatchCall[task_service_pb2.WatchTaskResponse]
+        with canceling(watch(request)) as call:
+            first_response = await call.read_first()
+            stream = TaskStream(first_response, call.batches(), call)
+            # It may hold a large snapshot, and the stream may last for days.
+            del first_response
+            yield stream
 
     async def set_push_config(
         self, config: PushConfig, *, account: str, version: str
@@ -233,24 +236,6 @@ class HostClient:
             task_id=task_id, config_id=config_id, from_start=from_start
         )
         return (await self.webhooks.ReplayWebhook(request)).count
-
-    @asynccontextmanager
-    async def open_stream(self, request: StreamRequest) -> AsyncIterator[TaskStream]:
-        """Open the stream of a request: submit a message and watch its turn, or watch a task."""
-        start: Any = self.tasks.WatchTask
-        is_submitted = isinstance(request, message_service_pb2.StreamMessageRequest)
-        if is_submitted:
-            start = self.messages.StreamMessage
-        call: BatchCall[Any]
-        with canceling(start(request)) as call:
-            first_response = await call.read_first()
-            stream = TaskStream(first_response, call.batches(), call)
-            # It may hold a large snapshot, and the stream may last for days.
-            del first_response
-            if is_submitted and stream.snapshot is None and stream.message is None:
-                problem = "its stream began with neither a snapshot nor a message"
-                raise PeerProtocolError(self.peer, problem)
-            yield stream
 
 
 def _to_duration(seconds: float) -> duration_pb2.Duration:

@@ -98,13 +98,6 @@ class Method:
         """The address of the peer, for error texts."""
         return self.channel.address
 
-    async def find_statement(self, request: object) -> str:
-        """Return the statement of the user of a call; empty if the call needs none."""
-        if not isinstance(request, Message):
-            # The methods of third parties may have any requests.
-            return ""
-        return await find_statement(self.channel.signer, request)
-
     def find_trunk(self, request: Any, metadata: Metadata) -> tuple[Trunk, bytes] | None:  # noqa: ANN401
         """Return the trunk that carries a call, and the serialized request.
 
@@ -185,7 +178,7 @@ class UnaryMethod(Method):
         return await self._answer(request, timeout_s, metadata)
 
     async def _answer(self, request: object, timeout_s: float, metadata: Metadata) -> Any:  # noqa: ANN401
-        statement = await self.find_statement(request)
+        statement = await find_statement(self.channel.signer, request)
         route = self.find_trunk(request, metadata) if self._is_carried else None
         if route is not None:
             trunk, serialized = route
@@ -234,7 +227,7 @@ class UploadMethod(Method):
             TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
         """
         first_request = await anext(requests)
-        statement = await self.find_statement(first_request)
+        statement = await find_statement(self.channel.signer, first_request)
         with translate_errors(self.peer):
             return await self.start(
                 _chain(first_request, requests), timeout=timeout, statement=statement
@@ -279,7 +272,7 @@ class StreamCall(Generic[_Response]):
             TrunklineError: the peer's error.
         """
         if self._call is None:
-            self._start(await self._method.find_statement(self._request))
+            self._start(await find_statement(self._method.channel.signer, self._request))
         with translate_errors(self._method.peer):
             response = await self._call.read()
         return None if response is EOF else response
@@ -313,6 +306,7 @@ class BatchCall(StreamCall[_Response]):
         super().__init__(method, request, timeout_s, metadata)
         self._trunk_call: TrunkStreamCall | None = None
         self._first_batches: list[bytes] = []
+        self._latest = b""
 
     async def __aiter__(self) -> AsyncIterator[_Response]:
         yield await self.read_first()
@@ -333,7 +327,7 @@ class BatchCall(StreamCall[_Response]):
             TrunklineError: the peer's error.
         """
         method = self._method
-        statement = await method.find_statement(self._request)
+        statement = await find_statement(method.channel.signer, self._request)
         route = method.find_trunk(self._request, self._metadata)
         if route is not None:
             trunk, serialized = route
@@ -362,6 +356,13 @@ class BatchCall(StreamCall[_Response]):
         """
         return self._trunk_call or self._iter_plain_batches()
 
+    def take_latest(self) -> bytes:
+        """Return the last batch that the reader got since the previous call, or b""."""
+        if self._trunk_call is not None:
+            return self._trunk_call.take_latest()
+        latest, self._latest = self._latest, b""
+        return latest
+
     def set_sink(self, sink: BatchSink) -> None:
         """Pass batches to `sink`; see `TrunkStreamCall.set_sink`. A plain call never calls it."""
         if self._trunk_call is not None:
@@ -376,9 +377,11 @@ class BatchCall(StreamCall[_Response]):
     async def _iter_plain_batches(self) -> AsyncIterator[list[bytes]]:
         batches, self._first_batches = self._first_batches, []
         if batches:
+            self._latest = batches[-1]
             yield batches
         while (response := await self.read()) is not None:
             if batches := self._take_batches(response):
+                self._latest = batches[-1]
                 yield batches
 
     def _take_batches(self, response: Any) -> list[bytes]:  # noqa: ANN401  the method's response

@@ -6,10 +6,10 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from trunkline.core.backoff import RetryWindow
+from trunkline.core.settings import DEFAULTS
 from trunkline.core.task_states import TERMINAL, TURN_END
 from trunkline.errors import (
     AgentNotFoundError,
@@ -23,23 +23,25 @@ from trunkline.errors import (
 )
 from trunkline.journal import events as ids
 from trunkline.journal.events import parse_header
-from trunkline.mesh.client.host import HostClient, StreamRequest
-from trunkline.mesh.client.task_stream import TaskStream
+from trunkline.mesh.client.host import HostClient
+from trunkline.mesh.client.task_stream import TaskStream, TaskStreamResponse
 from trunkline.mesh.client.trunk_connection import BatchSink
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
     message_service_pb2,
     registry_service_pb2,
-    snapshot_pb2,
     task_pb2,
     task_service_pb2,
 )
 
+if TYPE_CHECKING:
+    from trunkline.mesh.client.methods import BatchCall
+
 logger = logging.getLogger(__name__)
 
 # A takeover succeeds or fails within two leases and a margin.
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = DEFAULTS.patience_s
 # A stream that stayed open this long counts as progress even if it carried nothing.
 _STABLE_S: Final = 1.0
 
@@ -49,6 +51,8 @@ _STATUS: Final = 1 << event_pb2.Event.STATUS_FIELD_NUMBER
 CUT_ERRORS: Final = (PeerUnavailableError, PeerTimeoutError, JournalUnavailableError, FencedError)
 # After a cut these may only mean that the directory is not up to date yet.
 _NOT_FOUND: Final = (TaskNotFoundError, AgentNotFoundError)
+
+_Request: TypeAlias = message_service_pb2.StreamMessageRequest | task_service_pb2.WatchTaskRequest
 
 
 class TaskDirectory(Protocol):
@@ -111,11 +115,11 @@ class ResumingStream(TaskStream):
         self._retries = RetryWindow(patience_s)
         self._epoch = 0
         self._sequence = 0
-        self._latest: list[bytes] = []
+        # The last batch that was read. It is parsed when the cursor is needed, which is rare.
+        self._latest = b""
         self._state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED
         self._opened_at_s = 0.0
-        self._connection: AbstractAsyncContextManager[TaskStream] | None = None
-        self._stream: TaskStream | None = None
+        self._call: BatchCall[TaskStreamResponse] | None = None
         self._sink: BatchSink | None = None
 
     @property
@@ -126,25 +130,22 @@ class ResumingStream(TaskStream):
 
     async def __aenter__(self) -> "ResumingStream":
         try:
-            stream = await self._open()
+            await self._open()
         except BaseException:
-            await self._close()
+            self._close()
             raise
-        self.snapshot: snapshot_pb2.TaskSnapshot | None = stream.take_snapshot()
-        self.message: message_pb2.Message | None = stream.message
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._close()
+        self._close()
 
     def set_sink(self, sink: BatchSink) -> None:
         """Pass batches to `sink` as they arrive; see `TaskStream.set_sink`."""
         self._sink = sink
-        if self._stream is not None:
-            self._stream.set_sink(self._offer)
+        super().set_sink(sink)
 
     @abstractmethod
-    async def _next_request(self) -> StreamRequest:
+    async def _next_request(self) -> _Request:
         """Return the request that opens the next stream. A reopened stream starts at the cursor."""
 
     def _is_final(self, _error: TrunklineError) -> bool:
@@ -173,10 +174,9 @@ class ResumingStream(TaskStream):
         )
 
     async def _read(self) -> AsyncIterator[list[bytes]]:
-        while self._stream is not None and self.message is None:
+        while self._call is not None and self.message is None:
             try:
-                async for batches in self._stream:
-                    self._note_batches(batches)
+                async for batches in self._call.batches():
                     yield batches
                 if await self._is_over():
                     return
@@ -190,12 +190,16 @@ class ResumingStream(TaskStream):
                 return
             if time.monotonic() - self._opened_at_s >= _STABLE_S:
                 self._note_progress()
-            await self._close()
+            self._close()
             await self._pause(problem)
-            (await self._open()).take_snapshot()
+            await self._open()
 
-    async def _open(self) -> TaskStream:
-        """Open the next stream, with retries; it continues at the cursor."""
+    async def _open(self) -> None:
+        """Open the next stream, with retries; it continues at the cursor.
+
+        Raises:
+            PeerProtocolError: a message is answered with neither a task nor a direct reply.
+        """
         while True:
             self._tries += 1
             try:
@@ -203,8 +207,12 @@ class ResumingStream(TaskStream):
                 client = self._directory.client_for_task(self.task_id)
                 if self._tries > 1 or self._has_started:
                     client.allow_probe()
-                connection = client.open_stream(request)
-                stream = await connection.__aenter__()
+                stub: Any = client.tasks.WatchTask
+                if isinstance(request, message_service_pb2.StreamMessageRequest):
+                    stub = client.messages.StreamMessage
+                call: BatchCall[TaskStreamResponse] = stub(request)
+                self._call = call
+                response = await call.read_first()
             except CUT_ERRORS as error:
                 if self._is_final(error):
                     raise
@@ -214,33 +222,26 @@ class ResumingStream(TaskStream):
                     raise
                 problem = error
             else:
-                self._connection, self._stream = connection, stream
                 if self._sink is not None:
-                    stream.set_sink(self._offer)
-                self._opened_at_s = time.monotonic()
-                self._note_start(stream.snapshot)
-                return stream
-            await self._close()
+                    call.set_sink(self._sink)
+                self._note_start(client.peer, response)
+                return
+            self._close()
             await self._pause(problem)
 
-    def _note_start(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
+    def _note_start(self, peer: str, response: TaskStreamResponse) -> None:
+        self._take(response)
+        is_submission = isinstance(response, message_service_pb2.StreamMessageResponse)
+        if is_submission and self.snapshot is None and self.message is None:
+            problem = "its stream began with neither a snapshot nor a message"
+            raise PeerProtocolError(peer, problem)
         self._has_started = True
-        if snapshot is not None:
+        self._opened_at_s = time.monotonic()
+        if response.HasField("snapshot"):
+            snapshot = response.snapshot
             self.task_id = snapshot.task.id
             self._epoch, self._sequence = snapshot.epoch, snapshot.sequence
             self._state = snapshot.task.status.state
-            self._note_progress()
-
-    def _offer(self, batches: list[bytes]) -> int:
-        count = self._sink(batches) if self._sink is not None else 0
-        if count:
-            self._note_batches(batches[:count])
-        return count
-
-    def _note_batches(self, batches: list[bytes]) -> None:
-        # Parsed only when the cursor is needed, which is rare.
-        self._latest = batches
-        if self._tries:
             self._note_progress()
 
     def _update_cursor(self) -> None:
@@ -248,15 +249,18 @@ class ResumingStream(TaskStream):
 
         Only the last event of a stream can end the turn, so earlier batches need no parsing.
         """
-        batches, self._latest = self._latest, []
-        if not batches:
+        if self._call is not None:
+            self._latest = self._call.take_latest() or self._latest
+        batch, self._latest = self._latest, b""
+        if not batch:
             return
-        header = parse_header(batches[-1])
+        self._note_progress()
+        header = parse_header(batch)
         self._epoch = header.epoch
         self._sequence = header.first_sequence + header.count - 1
         self._state = task_pb2.TASK_STATE_UNSPECIFIED
         if header.kinds & _STATUS:
-            for event in event_pb2.EventBatch.FromString(batches[-1]).events:
+            for event in event_pb2.EventBatch.FromString(batch).events:
                 if event.HasField("status"):
                     self._state = event.status.status.state
 
@@ -275,11 +279,11 @@ class ResumingStream(TaskStream):
             snapshot.task.status.state in self._end_states and snapshot.sequence <= self._sequence
         )
 
-    async def _close(self) -> None:
-        self._stream = None
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.__aexit__(None, None, None)
+    def _close(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            self._latest = call.take_latest() or self._latest
+            call.cancel()
 
     async def _pause(self, problem: TrunklineError) -> None:
         """Wait before the next try, or until the directory changes; raise after `patience_s`."""
@@ -319,7 +323,7 @@ class WatchStream(ResumingStream):
         self._with_snapshot = with_snapshot or after is None
         self._until_turn_ends = until_turn_ends
 
-    async def _next_request(self) -> StreamRequest:
+    async def _next_request(self) -> _Request:
         return self._watch(
             after=self._start_sequence,
             epoch=self._start_epoch,
@@ -348,7 +352,7 @@ class SubmitStream(ResumingStream):
         # The caller may have stored an id that it chose, so that id stays.
         self._is_named = bool(submission.task_id or message.task_id)
 
-    async def _next_request(self) -> StreamRequest:
+    async def _next_request(self) -> _Request:
         """Submit the message, or watch the task if the message has arrived before."""
         request = self._request
         if self._has_started:

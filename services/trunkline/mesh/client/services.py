@@ -9,7 +9,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -176,23 +176,7 @@ class ToolClient:
                 return response
         raise PeerProtocolError("the tool adapter", "a call ended without a list")
 
-    @asynccontextmanager
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest
-    ) -> AsyncIterator[AsyncIterator[tool_service_pb2.CallToolResponse]]:
-        """Call a tool; leaving the block before the result cancels the call.
-
-        The request's deadline is the call's. Iterating raises the errors, for example
-        ToolNotFoundError and ToolServerUnavailableError.
-        """
-        timeout_s = remaining_s(request)
-        with (
-            self._breaker.guard(has_deadline=timeout_s is not None),
-            canceling(self._stub.CallTool(request, timeout=timeout_s)) as responses,
-        ):
-            yield aiter(responses)
-
-    async def fetch_result(
         self,
         request: tool_service_pb2.CallToolRequest,
         *,
@@ -201,10 +185,19 @@ class ToolClient:
     ) -> tool_service_pb2.ToolResult:
         """Call a tool and return its result. Cancellation cancels the tool.
 
-        `on_task` is called with the handle if the call becomes a task, which then has to be
-        canceled by `cancel_tool_task`.
+        The request's deadline is the call's. `on_task` is called with the handle if the call
+        becomes a task, which then has to be canceled by `cancel_tool_task`.
+
+        Raises:
+            PeerProtocolError: the adapter ends the call without a result.
+            TrunklineError: the call failed, for example with ToolNotFoundError or
+                ToolServerUnavailableError.
         """
-        async with self.call_tool(request) as responses:
+        timeout_s = remaining_s(request)
+        with (
+            self._breaker.guard(has_deadline=timeout_s is not None),
+            canceling(self._stub.CallTool(request, timeout=timeout_s)) as responses,
+        ):
             async for response in responses:
                 match response.WhichOneof("payload"):
                     case "progress":

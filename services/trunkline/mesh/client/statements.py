@@ -14,8 +14,10 @@ from trunkline.core.users import (
 )
 
 
-async def find_statement(signer: StatementSigner | None, request: Message) -> str:
+async def find_statement(signer: StatementSigner | None, request: object) -> str:
     """Return the statement to send with a request; empty if the request needs none.
+
+    The methods of third parties may have any requests, which need none.
 
     A statement that this process works by is passed on. If it has ended, a process with a `signer`
     makes a new one. A bridge signs for each account that it calls for, and a member only for calls
@@ -24,6 +26,8 @@ async def find_statement(signer: StatementSigner | None, request: Message) -> st
     Raises:
         ConfigurationError: the key of this process can't sign.
     """
+    if not isinstance(request, Message):
+        return ""
     user = current_user.get()
     if user is not None and user.statement:
         if signer is None or not has_ended(user.statement):

@@ -31,17 +31,20 @@ class TaskStream:
         batches: AsyncIterator[list[bytes]],
         call: BatchCall[Any] | TrunkStreamCall | None = None,
     ) -> None:
-        """`call` is the call of the batches. A stream over several calls has no `call`."""
+        """`call` is the call of the batches. A stream over several calls sets each one itself."""
         self._batches = batches
         self._call = call
         self.snapshot: snapshot_pb2.TaskSnapshot | None = None
         self.message: message_pb2.Message | None = None
-        if first_response is not None and first_response.HasField("snapshot"):
-            self.snapshot = first_response.snapshot
-        if isinstance(
-            first_response, message_service_pb2.StreamMessageResponse
-        ) and first_response.HasField("message"):
-            self.message = first_response.message
+        if first_response is not None:
+            self._take(first_response)
+
+    def _take(self, response: TaskStreamResponse) -> None:
+        """Take the snapshot or the direct reply of a first response."""
+        if response.HasField("snapshot"):
+            self.snapshot = response.snapshot
+        elif isinstance(response, message_service_pb2.StreamMessageResponse):
+            self.message = response.message if response.HasField("message") else None
 
     def take_snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
         """Return the snapshot and release it."""

@@ -78,6 +78,7 @@ class TrunkStreamCall:
         "_connection",
         "_error",
         "_first_response",
+        "_latest",
         "_on_end",
         "_unreturned_bytes",
         "_waiter",
@@ -98,6 +99,7 @@ class TrunkStreamCall:
         self._on_end = on_end
         self._first_response: bytes | None = None
         self._batches: list[bytes] = []
+        self._latest = b""
         self._unreturned_bytes = 0
         self._error: TrunklineError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -112,12 +114,14 @@ class TrunkStreamCall:
     def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
         """Take a frame of the call."""
         if frame.batches:
+            self._batches.extend(frame.batches)
             if self.sink is not None and self._is_awaited:
-                self._batches = self._offer(self.sink, list(frame.batches))
+                if taken := self.sink(self._batches):
+                    self._note_read(self._batches[:taken])
+                    del self._batches[:taken]
+                    self._return_credit()
                 if not (self._batches or frame.HasField("end")):
                     return
-            else:
-                self._batches.extend(frame.batches)
         if frame.HasField("response"):
             self._first_response = frame.response
         if frame.HasField("end"):
@@ -156,6 +160,11 @@ class TrunkStreamCall:
         """
         self.sink = sink
 
+    def take_latest(self) -> bytes:
+        """Return the last batch that the reader or the sink got since the previous call, or b""."""
+        latest, self._latest = self._latest, b""
+        return latest
+
     def cancel(self) -> None:
         """End the call. A second call has no effect."""
         self._connection.cancel_call(self.call_id)
@@ -175,8 +184,12 @@ class TrunkStreamCall:
                 raise StopAsyncIteration
             await self._wait()
         batches, self._batches = self._batches, []
-        self._unreturned_bytes += sum(map(len, batches))
+        self._note_read(batches)
         return batches
+
+    def _note_read(self, batches: list[bytes]) -> None:
+        self._latest = batches[-1]
+        self._unreturned_bytes += sum(map(len, batches))
 
     def _return_credit(self) -> None:
         size_bytes = self._unreturned_bytes
@@ -188,13 +201,6 @@ class TrunkStreamCall:
     def _is_awaited(self) -> bool:
         """True while the reader waits and there is no batch for it."""
         return self._waiter is not None and not self._waiter.done()
-
-    def _offer(self, sink: BatchSink, batches: list[bytes]) -> list[bytes]:
-        """Pass batches to the sink; return the rest."""
-        count = sink(batches)
-        self._unreturned_bytes += sum(map(len, batches[:count]))
-        self._return_credit()
-        return batches[count:]
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -18,6 +18,7 @@ import grpc
 from google.protobuf import duration_pb2
 
 from trunkline.core.identity import Identity
+from trunkline.core.settings import DEFAULTS
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.registry.known_hosts import KnownHostsFile
@@ -37,7 +38,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
 
     def __init__(
         self,
-        lease_s: float = 10.0,
+        lease_s: float = DEFAULTS.lease_s,
         audit: AuditLog | None = None,
         *,
         folder: Path | None = None,

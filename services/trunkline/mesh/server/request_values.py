@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeAlias
 
+from google.protobuf import duration_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
@@ -91,7 +92,8 @@ def _check_timestamp(value: Any, path: str, _: _Counter) -> None:  # noqa: ANN40
         raise InvalidArgumentError(path, "must be a time in the years 1 to 9999")
 
 
-def _check_duration(value: Any, path: str, _: _Counter) -> None:  # noqa: ANN401
+def check_duration(value: duration_pb2.Duration, path: str, _counter: object = None) -> None:
+    """Check a duration. InvalidArgumentError: it is negative, or longer than 10 000 years."""
     if not (0 <= value.seconds <= _MAX_DURATION_S and 0 <= value.nanos <= _MAX_NANOS):
         raise InvalidArgumentError(path, "must be a duration of 0 s to 10000 years")
 
@@ -123,7 +125,7 @@ def _check_json_value(value: Any, path: str, counter: _Counter) -> None:  # noqa
 
 _CHECKS: Final[dict[str, _Check]] = {
     "google.protobuf.Timestamp": _check_timestamp,
-    "google.protobuf.Duration": _check_duration,
+    "google.protobuf.Duration": check_duration,
     "trunkline.v1.Struct": _check_struct,
     "trunkline.v1.Value": _check_json_value,
 }

@@ -20,10 +20,10 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.server.authorization import MeshAuthorizer, caller
-from trunkline.mesh.server.batch_stream import BatchSource
+from trunkline.mesh.server.batch_stream import BatchSource, BatchStream
 from trunkline.mesh.server.calls import ServerCall
-from trunkline.mesh.server.request_values import check_values
-from trunkline.mesh.server.requests import UNREADABLE, unreadable_request
+from trunkline.mesh.server.request_values import check_duration
+from trunkline.mesh.server.requests import UNREADABLE, check_request, unreadable_request
 from trunkline.mesh.server.status import to_trunk_end
 from trunkline.mesh.server.trunk_method import TrunkContext, TrunkMethod
 from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
@@ -221,13 +221,17 @@ class TrunkServerConnection:
                     await self._authorizer.enter_call(
                         self._caller, request.method, request.user_statement, self._peer
                     )
-                    # Here and not for all calls at once: one bad call ends alone.
-                    check_values(request)
+                    check_duration(request.timeout, "timeout")
                     if method is None:
                         raise UnsupportedOperationError(
                             request.method, "this host doesn't serve it"
                         )
-                    answer = await method.answer(request.request, TrunkContext(self._peer))
+                    context = TrunkContext(self._peer)
+                    answer = await method.call(
+                        check_request(method.parse(request.request)), context
+                    )
+                    if not method.is_stream:
+                        answer = BatchStream(answer, on_sent=context.on_done)
                     response = answer.first_response.SerializeToString()
                     _check_size(response)
         except asyncio.CancelledError as canceled:

@@ -1,11 +1,10 @@
-"""Calls the methods of generated servicers for calls that come by a trunk."""
+"""The methods of generated servicers, for calls that come by a trunk."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trunkline.mesh.server.batch_stream import BatchStream
-from trunkline.mesh.server.requests import check_request, make_deserializer
+from trunkline.mesh.server.requests import make_deserializer
 
 if TYPE_CHECKING:
     import grpc
@@ -14,22 +13,17 @@ if TYPE_CHECKING:
 class TrunkMethod:
     """A method of a servicer, as trunks call it."""
 
+    __slots__ = ("call", "is_stream", "parse")
+
     def __init__(self, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
         """`handler` is generated, for a unary method or a method that returns a BatchStream."""
         self.is_stream: bool = handler.response_streaming
         # Any, because grpc's handler does not keep the types of its method.
-        self._function: Any = handler.unary_unary or handler.unary_stream
+        self.call: Any = handler.unary_unary or handler.unary_stream
+        """The method of the servicer. It takes a request and a context."""
         parse: Any = handler.request_deserializer
-        self._parse = make_deserializer(parse)
-
-    async def answer(self, request: bytes, context: "TrunkContext") -> BatchStream:
-        """Answer a serialized request. The answer of a unary method is a stream without a source.
-
-        Raises:
-            TrunklineError: the error of the request or of the method.
-        """
-        answer = await self._function(check_request(self._parse(request)), context)
-        return answer if self.is_stream else BatchStream(answer, on_sent=context.on_done)
+        self.parse: Callable[[bytes], object] = make_deserializer(parse)
+        """Reads a request, or returns UNREADABLE."""
 
 
 class TrunkContext:

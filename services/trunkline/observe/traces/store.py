@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline.core.database import Database, Schema
 from trunkline.core.encryption import Keyring
+from trunkline.core.settings import DEFAULTS
 from trunkline.errors import InvalidArgumentError, TraceNotFoundError
 from trunkline.observe import telemetry
 from trunkline.observe.traces.edges import EdgeWindow
@@ -119,8 +120,8 @@ class SpanStore:
         self,
         path: Path,
         *,
-        max_traces: int = 10_000,
-        retention_s: float = 7 * 24 * 3600.0,
+        max_traces: int = DEFAULTS.trace_limit,
+        retention_s: float = DEFAULTS.trace_age_s,
         keyring: Keyring | None = None,
     ) -> None:
         """Open the store's file, or create it.

@@ -38,7 +38,7 @@ def _jitter() -> float:
 class RetryPolicy:
     """The retry policy of webhooks, and the clocks that it uses."""
 
-    give_up_s: float = 24 * 3600.0
+    give_up_s: float
     """The duration of failures after which a webhook is dead; the last attempt is at its end."""
     now_s: Callable[[], float] = time.monotonic
     time_ns: Callable[[], int] = time.time_ns

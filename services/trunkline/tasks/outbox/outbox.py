@@ -65,8 +65,8 @@ class Outbox:
     are sent again.
     """
 
-    def __init__(self, retry: RetryPolicy | None = None) -> None:
-        self.retry: RetryPolicy = retry or RetryPolicy()
+    def __init__(self, retry: RetryPolicy) -> None:
+        self.retry: RetryPolicy = retry
         self._journals: dict[str, Journal] = {}
         # The ids of journals that were closed. Calls for their tasks raise a retryable error.
         self._released: set[str] = set()

@@ -250,9 +250,11 @@ def test_listening_on_all_interfaces_requires_an_advertised_address(
 
 def test_an_agents_timeout_comes_from_its_table_or_from_a_variable(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text("[agent.math]\ntimeout_s = 30\n")
-    assert load(tmp_path).agent_timeouts == {"math": 30}
+    assert load(tmp_path).agent_timeout_s("math") == 30
     environment = {"TRUNKLINE_AGENT_TIMEOUTS": "echo=2.5, math=7"}
-    assert load(tmp_path, env=environment).agent_timeouts == {"echo": 2.5, "math": 7}
+    settings = load(tmp_path, env=environment)
+    limits = [settings.agent_timeout_s(name) for name in ("echo", "math", "currency")]
+    assert limits == [2.5, 7, None]
 
 
 @pytest.mark.parametrize(

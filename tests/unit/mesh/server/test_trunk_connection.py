@@ -42,7 +42,7 @@ class Peer:
     """The gRPC context of a trunk with one request; the test releases its writes."""
 
     def __init__(self, method: str, request: bytes) -> None:
-        self._call = trunk_service_pb2.TrunkCall(
+        self.call = trunk_service_pb2.TrunkCall(
             call_id=1, method=method, request=request, credit_bytes=1 << 20
         )
         self._is_read = False
@@ -58,7 +58,7 @@ class Peer:
         if self._is_read:
             await asyncio.Event().wait()
         self._is_read = True
-        return trunk_service_pb2.ConnectRequest(calls=[self._call])
+        return trunk_service_pb2.ConnectRequest(calls=[self.call])
 
     async def write(self, response: trunk_service_pb2.ConnectResponse) -> None:
         self.is_writing.set()
@@ -199,6 +199,21 @@ async def test_the_first_snapshot_of_a_new_task_is_that_of_its_journal(host: Tas
     stream.on_sent()
     assert first == await host.journal.snapshot(first.task.id, at=1)
     assert first.create_time.seconds
+
+
+async def test_an_impossible_timeout_of_a_call_is_the_caller_s_error(
+    connect: Callable[[Any], Awaitable[None]], agent: Agent
+) -> None:
+    peer = Peer(f"{SERVICE}/StreamMessage", stream_request().SerializeToString())
+    # A second has fewer nanoseconds.
+    peer.call.timeout.nanos = 2_000_000_000
+    peer.may_write.set()
+    async with asyncio.timeout(LIMIT_S):
+        await connect(peer)
+        await peer.has_written.wait()
+    end = peer.frames[0].end
+    assert (end.reason, end.metadata["field"]) == ("INVALID_ARGUMENT", "timeout")
+    assert not agent.runs.is_set()
 
 
 class FloodingPeer(Peer):

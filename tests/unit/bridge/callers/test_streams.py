@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trunkline.core.settings import LimitSettings
 from trunkline_bridge.callers import api_keys
+from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.api_keys import (
     ApiKey,
     ApiKeyCredential,
@@ -17,7 +19,7 @@ from trunkline_bridge.callers.api_keys import (
 )
 from trunkline_bridge.callers.caller import Caller, Credential
 from trunkline_bridge.callers.jwt_tokens import TokenCredential
-from trunkline_bridge.callers.stream_expiry import StreamExpiry
+from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http.in_flight import Connection, InFlightRequests
 
 
@@ -25,7 +27,9 @@ from trunkline_bridge.http.in_flight import Connection, InFlightRequests
 class Streams:
     """Opens streams in requests of their own."""
 
-    expiry: StreamExpiry = field(default_factory=StreamExpiry)
+    streams: CallerStreams = field(
+        default_factory=lambda: CallerStreams(AccountLimiter(LimitSettings()))
+    )
     in_flight: InFlightRequests = field(default_factory=InFlightRequests)
 
     async def hold(self, credential: Credential | None, opened: asyncio.Event) -> Exception | None:
@@ -37,7 +41,7 @@ class Streams:
 
         caller = Caller("math", credential=credential)
         async with self.in_flight.track(Connection(), send_abort=send_abort):
-            with self.expiry.watch(caller):
+            with self.streams.hold(caller):
                 opened.set()
                 await asyncio.Event().wait()
         return errors[0]
