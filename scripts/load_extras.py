@@ -10,7 +10,7 @@ from importlib import import_module
 from trunkline.agents.reasoning.models.providers import PROVIDERS
 from trunkline.core.settings import GraphQLSettings, ModelSettings
 from trunkline.embeddings import EmbeddingModel
-from trunkline_bridge.api.graphql.schema import build_schema
+from trunkline_bridge.api.graphql.schema import MeshSchema
 
 KEY_VARIABLE = "TRIAL_KEY"
 
@@ -22,7 +22,7 @@ def main() -> int:
         import_module(module)
     for provider in PROVIDERS.values():
         provider.build_client("any", ModelSettings(api_key_env=KEY_VARIABLE))
-    build_schema(GraphQLSettings())
+    MeshSchema(GraphQLSettings())
     EmbeddingModel(name="openai:any", api_key="no key").open()
     EmbeddingModel(name="local:minilm").open().encode(["a text"])
     return 0

@@ -133,10 +133,10 @@ class Bridge:
             _check_graphql_extra()
             from trunkline_bridge.api.graphql.context import MeshAccess
             from trunkline_bridge.api.graphql.endpoint import GRAPHQL_PATH, GraphQLBinding
-            from trunkline_bridge.api.graphql.schema import build_schema
+            from trunkline_bridge.api.graphql.schema import MeshSchema
             from trunkline_bridge.api.graphql.sockets import GraphQLSockets
 
-            schema = build_schema(settings.graphql)
+            schema = MeshSchema(settings.graphql)
             mesh = MeshAccess(message_operations, workflow_operations, settings.graphql)
             binding = build_handler(GraphQLBinding(schema, mesh, callers))
             sockets = GraphQLSockets(schema, mesh, callers, in_flight)

@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.mcp_agents import TOOLS
 from bench.processes import System, used_s
 from bench.systems import TESTS, run
+from harness.mesh.forked_commands import AS_USUAL
 from harness.mesh.processes import read_line, running_process
 
 SESSIONS: Final = "2025-11-25"
@@ -190,7 +191,7 @@ class _Starter:
         self.pids: dict[str, int] = {}
         self._stack = stack
         self._folder = folder
-        self._environment = {"PYTHONPATH": os.pathsep.join([*path, str(TESTS)])}
+        self._environment = {"PYTHONPATH": os.pathsep.join([*path, str(TESTS)]), **AS_USUAL}
 
     async def start(self, role: str, *command: str) -> dict[str, str]:
         """Start a process, and return the fields of its "ready" line."""

@@ -33,6 +33,7 @@ from redis.asyncio import Redis
 from bench.processes import System, used_s
 from bench.report import describe_environment
 from bench.rows import load
+from harness.mesh.forked_commands import AS_USUAL
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_process
 from harness.valkey import ValkeyServer, running_valkey
@@ -107,7 +108,7 @@ async def open_stream_reader(
             await pipeline.execute()
 
         command = (python, str(PEERS / script), valkey.url, str(count), str(folder / "done"))
-        async with running_process(*command, cwd=folder) as process:
+        async with running_process(*command, cwd=folder, environment=AS_USUAL) as process:
             await until(folder / "done.ready")
             yield _system(script, {"reader": process.pid}, valkey), send
 

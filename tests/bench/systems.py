@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bench.processes import System
+from harness.mesh.forked_commands import AS_USUAL
 from harness.mesh.processes import read_line, running_process
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -76,7 +77,7 @@ class _Starter:
         self._stack = stack
         self._folder = folder
         path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(TESTS))))
-        self._environment = {**environment, "PYTHONPATH": path}
+        self._environment = {**environment, **AS_USUAL, "PYTHONPATH": path}
 
     async def start(self, role: str, command: Sequence[str]) -> dict[str, str]:
         """Start a process, and return the fields of its "ready" line."""

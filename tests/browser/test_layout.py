@@ -6,7 +6,7 @@ from playwright.async_api import Browser, expect
 from harness.a2a.bridged_mesh import Json
 from harness.a2a.page_mesh import PageMesh
 from harness.a2a.page_spans import StoredSpan, store_trace
-from harness.browser import Tab, Theme, open_tab
+from harness.browser import Tab, open_tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -56,18 +56,15 @@ async def list_cut(tab: Tab, frame: str, parts: str) -> list[str]:
     return cut
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_titles_graphs_and_controls_fit_a_phone(
-    browser: Browser, mesh: PageMesh, theme: Theme
-) -> None:
+async def test_titles_graphs_and_controls_fit_a_phone(browser: Browser, mesh: PageMesh) -> None:
     name = "SendStreamingMessage"
     trace_id = store_trace(mesh, 1101, [StoredSpan(1, name)])
     task = await mesh.ask("teacher", "internationalisation of localisations", "operator")
-    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE, theme=theme) as tab:
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE) as tab:
         page = tab.page
         await tab.go("mesh")
         await expect(page.get_by_role("button", name="teacher, agent")).to_be_visible()
-        await tab.keep_screenshot(f"layout-mesh-360-{theme}")
+        await tab.keep_screenshot("layout-mesh-360")
         # Names can be read at first, and the button shows all.
         heights = await page.evaluate(LIST_HEIGHTS, ".graph-canvas .node-label")
         assert min(heights) >= 9
@@ -75,17 +72,17 @@ async def test_titles_graphs_and_controls_fit_a_phone(
         assert await list_cut(tab, ".graph-canvas", ".graph-canvas .node rect") == []
 
         await tab.go(f"traces/{trace_id}")
-        await tab.keep_screenshot(f"layout-trace-360-{theme}")
+        await tab.keep_screenshot("layout-trace-360")
         assert await page.evaluate(COUNT_LINES) == 1
 
         await tab.go(f"tasks/{task['id']}")
-        await tab.keep_screenshot(f"layout-task-360-{theme}")
+        await tab.keep_screenshot("layout-task-360")
         assert await page.evaluate(COUNT_LINES) <= 2
 
         await tab.go("workflows/flow?tab=versions")
         await expect(page.get_by_role("heading", name="Difference")).to_be_visible()
         await page.get_by_role("heading", name="Difference").scroll_into_view_if_needed()
-        await tab.keep_screenshot(f"layout-versions-360-{theme}")
+        await tab.keep_screenshot("layout-versions-360")
         head = ".panel-head:has(select)"
         assert await page.evaluate(LIST_OVERLAPS, f"{head} h2, {head} label, {head} select") == []
         assert await list_cut(tab, head, f"{head} > *") == []
@@ -131,7 +128,7 @@ async def test_messages_of_a_room_that_are_cut_on_a_phone_say_so(
     async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE) as tab:
         await tab.go(f"messages?tab=rooms&room={room}")
         await expect(tab.page.locator(".room-messages")).to_contain_text(type_)
-        await tab.keep_screenshot(f"layout-room-{room}-360")
+        await tab.keep_screenshot("layout-room-{room}-360")
         assert await tab.page.evaluate(LIST_CUT_TEXTS, ".room-split") == []
         assert not await tab.is_wider_than_the_screen()
 

@@ -47,8 +47,8 @@ async def list_framed(tab: Tab, frame: Locator, agents: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [(1440, 900), (360, 740)])
+# Colours do not depend on the size, nor sizes on the theme.
+@pytest.mark.parametrize(("size", "theme"), [((1440, 900), "light"), ((360, 740), "dark")])
 @pytest.mark.parametrize(
     ("hosts", "calls"),
     [

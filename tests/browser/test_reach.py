@@ -285,7 +285,9 @@ async def views(mesh: PageMesh) -> Views:
     return Views(mesh, {name: paths.get(name, name) for name in SNAPSHOTS})
 
 
-async def test_a_screen_reader_hears_what_each_view_has(browser: Browser, views: Views) -> None:
+async def test_a_screen_reader_and_the_tab_key_reach_all_in_each_view(
+    browser: Browser, views: Views
+) -> None:
     async with open_tab(browser, views.mesh.bridged.url, key=OPERATOR) as tab:
         page = tab.page
         for name, path in views.paths.items():
@@ -294,14 +296,6 @@ async def test_a_screen_reader_hears_what_each_view_has(browser: Browser, views:
             main = page.get_by_role("main")
             await expect(main).to_match_aria_snapshot(f"- main:{SNAPSHOTS[name]}")
             assert await tab.find_barriers() == [], path
-
-
-async def test_everything_in_a_view_is_reached_by_the_tab_key(
-    browser: Browser, views: Views
-) -> None:
-    async with open_tab(browser, views.mesh.bridged.url, key=OPERATOR) as tab:
-        for path in views.paths.values():
-            await tab.go(path)
             stops = await walk(tab)
             assert stops[0] == "a Skip to content", path
             assert await tab.page.evaluate(LIST_MISSED) == [], path

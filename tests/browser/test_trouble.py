@@ -36,8 +36,10 @@ PATIENCE_S = 60.0
 async def test_a_task_is_followed_through_reloads_offline_times_and_killed_processes(
     browser: Browser, tmp_path: Path
 ) -> None:
+    # The page waits for the end of a dead host's lease.
+    environment = {"TRUNKLINE_LEASE_S": "5", **WITH_HARNESS}
     async with running_services(
-        tmp_path, agents=("echo",), others={"once": SLOW}, environment=WITH_HARNESS
+        tmp_path, agents=("echo",), others={"once": SLOW}, environment=environment
     ) as services:
         url = services.http_url
         async with open_tab(browser, url) as tab:

@@ -1,17 +1,12 @@
 """Spans and metrics have the names that OpenTelemetry publishes, or names in our own namespace."""
 
-import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from harness.mesh.trace_rules import OWN_NAMESPACE, other_names, published_names
 from trunkline.observe import span_content, telemetry
 from trunkline.observe.metrics.instruments import INSTRUMENTS
 
-_ROOT = Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
-_SETTERS = ("set_attribute", "set_attributes", "span", "start_span")
 
 
 def own_constants() -> dict[str, str]:
@@ -76,34 +71,3 @@ def test_operations_of_generative_ai_are_published() -> None:
         telemetry.PLAN,
     }
     assert ours == set(other_names()["operations"])
-
-
-def _literal_names(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
-        if not isinstance(node, ast.Call):
-            continue
-        called = node.func
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        if name not in _SETTERS:
-            continue
-        values = [*node.args[: name.startswith("set_")], *(key.value for key in node.keywords)]
-        for value in values:
-            keys = value.keys if isinstance(value, ast.Dict) else [value]
-            for key in keys:
-                if (
-                    isinstance(key, ast.Constant)
-                    and isinstance(key.value, str)
-                    and _NAME.fullmatch(key.value)
-                ):
-                    yield f"{file.relative_to(_ROOT)}:{node.lineno} {key.value}"
-
-
-def test_attributes_are_set_by_constants_alone() -> None:
-    files = [
-        file
-        for folder in ("services", "bridge")
-        for file in (_ROOT / folder).rglob("*.py")
-        if "/v1/" not in str(file) and "/a2a/" not in str(file)
-    ]
-    assert len(files) > 300
-    assert [found for file in files for found in _literal_names(file)] == []

@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from trunkline.cli import messages, task_list, top, trace, webhooks
+from trunkline.cli import task_list, top, trace
+from trunkline.cli.commands import messages, webhooks
 from trunkline.cli.event_lines import EVENT_WORDS, FAILURE_WORDS
 from trunkline.cli.terminal import STATE_COLOURS
 from trunkline.mesh.client.mesh_words import tool_server_state

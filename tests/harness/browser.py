@@ -1,6 +1,7 @@
 """Chromium on the page: tabs that record problems, check accessibility and keep screenshots."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 ROOT: Final = Path(__file__).resolve().parents[2]
 PARTNERS: Final = ROOT / ".venv-partners/page/node_modules"
 SCREENSHOTS: Final = ROOT / "build/screenshots"
+# A screenshot of a large screen takes as long as a test.
+_KEEPS_SCREENSHOTS: Final = bool(os.environ.get("KEEP_SCREENSHOTS"))
 # None: the one that Playwright downloaded.
 CHROMIUM: Final = shutil.which("chromium")
 # Tests run as root in containers, without a display, and use no network.
@@ -81,7 +84,9 @@ class Tab:
         return wide
 
     async def keep_screenshot(self, name: str) -> None:
-        """Write a screenshot into the folder of the test's output."""
+        """Write a screenshot into the folder of the tests' output, if KEEP_SCREENSHOTS is set."""
+        if not _KEEPS_SCREENSHOTS:
+            return
         path = SCREENSHOTS / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.png"
         await self.page.screenshot(path=path)
 

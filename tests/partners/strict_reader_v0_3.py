@@ -1,4 +1,6 @@
-"""Reads an agent card from stdin as a2a-sdk 0.3 does, but refuses unknown members; prints it again.
+"""Reads agent cards as a2a-sdk 0.3 does, but refuses unknown members; prints them again.
+
+Each line of stdin and stdout is a card.
 
 It runs in the environment of scripts/partners.
 """
@@ -15,9 +17,10 @@ types: Any = import_module("a2a.types")
 
 
 def main() -> None:
-    """Print the card as the SDK writes it."""
-    card = types.AgentCard.model_validate(json.load(sys.stdin))
-    sys.stdout.write(card.model_dump_json(by_alias=True, exclude_none=True))
+    """Print each card as the SDK writes it."""
+    for line in sys.stdin:
+        card = types.AgentCard.model_validate(json.loads(line))
+        sys.stdout.write(card.model_dump_json(by_alias=True, exclude_none=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ async def test_a_standby_resumes_the_tasks_of_a_dead_host(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Two processes run one agent; after a kill of either, the other completes its tasks."""
-    trials = scale.pick(ci=2, prove=40)
+    trials = scale.pick(ci=1, prove=40)
     lease_s = scale.pick(ci=CI_LEASE_S, prove=PROOF_LEASE_S)
     news: list[float] = []
     async with (

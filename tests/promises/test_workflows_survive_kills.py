@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 import pytest
 
 from harness.agents.inline_agents import status_texts, texts
+from harness.mcp.shop_tools import join_shop_tools
 from harness.mesh.killable_agent import KillableAgent
+from harness.mesh.messages import join_messages
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from harness.polling import wait_for
 from harness.promise_scale import PromiseScale
 from harness.workflows.host import INNER, JOURNEY
 from harness.workflows.kill_points import POINTS, TURN_POINTS, kill_file
-from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, agent
 from trunkline.errors import TaskEndedError, TrunklineError, UnsupportedOperationError
 from trunkline.messages.client import MessagingClient
@@ -198,7 +199,8 @@ async def open_journey(folder: Path, rng: random.Random) -> AsyncIterator[Journe
     command = (sys.executable, "-m", "harness.workflows.host")
     environment = {"WORKFLOW_FOLDER": str(folder)}
     async with open_small_mesh(folder, lease_s=30.0) as mesh, AsyncExitStack() as stack:
-        user = await serve_messages(mesh, folder, with_shop=True)
+        user = await join_messages(mesh)
+        await join_shop_tools(mesh, folder)
         data = folder / "host"
         host = KillableAgent(mesh, "journey", command, data, stack, TESTS, environment)
         journey = Journey(host, user, folder, rng)

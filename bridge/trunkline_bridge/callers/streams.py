@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
@@ -14,6 +14,7 @@ from trunkline_bridge.callers.permissions import CHALLENGE
 from trunkline_bridge.http.in_flight import InFlightRequest, current_request
 
 _StreamT = TypeVar("_StreamT")
+_EventT = TypeVar("_EventT")
 
 
 class CallerStreams:
@@ -60,6 +61,27 @@ class CallerStreams:
         with self.hold(caller):
             async with events as opened:
                 yield opened
+
+    @asynccontextmanager
+    async def open_singly(
+        self, caller: Caller, events: AsyncGenerator[_EventT, None]
+    ) -> AsyncIterator[AsyncGenerator[Sequence[_EventT], None]]:
+        """Open and `hold` a stream of events that come one by one.
+
+        It is open once there is the first event, so errors before it are raised here.
+        """
+        with self.hold(caller):
+            async with aclosing(events):
+                first = await anext(events, None)
+
+                async def read() -> AsyncGenerator[Sequence[_EventT], None]:
+                    if first is not None:
+                        yield (first,)
+                    async for event in events:
+                        yield (event,)
+
+                async with aclosing(read()) as opened:
+                    yield opened
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that arrives within a stream. LimitExceededError: too many."""

@@ -28,6 +28,10 @@ _MAX_SKILLS: Final = 100
 _MAX_TEXTS: Final = 100
 # Lists of a card whose entries are independent of each other.
 _OFFERS: Final = ("skills", "supportedInterfaces", "defaultInputModes", "defaultOutputModes")
+# v0.3 has these members in another form.
+_OTHER_FORMS: Final = frozenset(
+    {"securitySchemes", "securityRequirements", "security", "signatures"}
+)
 _INVALID_NAME_CHARS: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -84,19 +88,28 @@ def parse_remote_card(
     a skill. These members only offer something. Capabilities may require something, so unreadable
     capabilities are an error.
     """
+    value = read_card_json(body)
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError("the response is not JSON, so it is no agent card") from None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ValueError("the response is no agent card")
-    card = _parse_card(_without_unreadable(value, left_out))
+        card = parse_members(_without_unreadable(value, left_out))
+    except ValueError:
+        raise ValueError("the response is no agent card of any A2A version") from None
     if not card.supported_interfaces:
         card.supported_interfaces.extend(v0_3_interfaces(value, selector.card_url))
     required = [extension.uri for extension in card.capabilities.extensions if extension.required]
     if unknown := [uri for uri in required if uri != RESUME_EXTENSION]:
         raise ValueError(f"it requires extensions that we don't have: {', '.join(unknown)[:200]}")
     return RemoteCard(card, selector.select(card.supported_interfaces))
+
+
+def read_card_json(body: bytes) -> Json:
+    """Return the JSON of a card. ValueError: it is not JSON, or no card of any version."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("the response is not JSON, so it is no agent card") from None
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError("the response is no agent card")
+    return value
 
 
 def derive_agent_name(card: agent_card_pb2.AgentCard) -> str:
@@ -150,17 +163,17 @@ def _media_types(value: Iterable[str]) -> list[str]:
     return [MEDIA_TYPES.get(mode, mode) for mode in value] or ["text/plain"]
 
 
-def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
-    # v0.3 has these names in another shape. The client ignores them.
-    known = {
-        name: member
-        for name, member in value.items()
-        if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
-    }
+def parse_members(value: Json) -> agent_card_pb2.AgentCard:
+    """Return a card without the members that v0.3 has in another form, or that no version has.
+
+    Raises:
+        ValueError: a member has another form than in v1.0. The text says which.
+    """
+    known = {name: member for name, member in value.items() if name not in _OTHER_FORMS}
     try:
         return parse_dict(known, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
-    except (ParseError, TypeError, RecursionError, ValueError):
-        raise ValueError("the response is no agent card of any A2A version") from None
+    except (ParseError, TypeError, AttributeError, RecursionError, ValueError) as error:
+        raise ValueError(str(error).partition("\n")[0][:200]) from None
 
 
 def _without_unreadable(card: Json, left_out: LeftOutLog | None) -> Json:
@@ -200,7 +213,7 @@ def _is_readable(members: Json) -> bool:
         if not all(isinstance(entry, dict) for entry in members.get(name, ())):
             return False
     try:
-        _parse_card(members)
+        parse_members(members)
     except ValueError:
         return False
     return True

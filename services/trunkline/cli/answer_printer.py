@@ -5,7 +5,6 @@ data get a line each, after the text. Printed text can't be withdrawn: if the ag
 answer, only the lines are printed that were not printed before.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -21,7 +20,8 @@ from trunkline.a2a_client.answers import (
     is_progress_role,
     join_lines,
 )
-from trunkline.core.json_values import has_member, value_json
+from trunkline.cli.part_text import render_part
+from trunkline.core.json_values import has_member
 from trunkline.core.task_states import TaskState
 from trunkline.v1 import part_pb2
 
@@ -148,7 +148,7 @@ def render_end(answer: ClientAnswer) -> str:
 def status_text(answer: ClientAnswer) -> str:
     """Return the parts of the status, a line each, such as a question and its approvals."""
     parts = answer.task.status.message.parts
-    return join_lines(_render_part(part) for part in parts if not _repeats_question(part))
+    return join_lines(render_part(part) for part in parts if not _repeats_question(part))
 
 
 def find_files(answer: ClientAnswer) -> list[part_pb2.Part]:
@@ -158,7 +158,7 @@ def find_files(answer: ClientAnswer) -> list[part_pb2.Part]:
 
 def _artifact_text(answer: ClientAnswer) -> str:
     text = join_lines(artifact_text(each.parts) for each in answer_artifacts(answer.artifacts))
-    others = (_render_part(part) for part in _parts(answer) if not part.HasField("text"))
+    others = (render_part(part) for part in _parts(answer) if not part.HasField("text"))
     return join_lines([text, *others])
 
 
@@ -168,15 +168,3 @@ def _parts(answer: ClientAnswer) -> Iterable[part_pb2.Part]:
 
 def _repeats_question(part: part_pb2.Part) -> bool:
     return part.HasField("data") and any(has_member(part.metadata, key) for key in _QUESTION_KEYS)
-
-
-def _render_part(part: part_pb2.Part) -> str:
-    match part.WhichOneof("content"):
-        case "text":
-            return part.text
-        case "data":
-            return json.dumps(value_json(part.data), ensure_ascii=False)
-    name = part.filename or part.media_type or "unnamed"
-    if part.HasField("url"):
-        return f"[file {name} at {part.url}]"
-    return f"[file {name}, {len(part.raw)} bytes]"

@@ -1,11 +1,13 @@
 """The command line: its commands, in the order in which help lists them.
 
-Each command is a function in `commands/`. It imports what it works with when it runs, so that
-`--help` stays fast.
+Each command is a function in `commands/`. The module of a group is imported when a command of the
+group runs. A command outside of a group imports what it works with when it runs. So `--help` stays
+fast.
 """
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 import typer
 
@@ -13,27 +15,37 @@ from trunkline.cli.commands import (
     approvals,
     ask,
     audit,
-    completion,
-    config,
-    identity,
     inspect,
     logs,
-    mesh,
-    messages,
-    project,
     serve,
-    storage,
     tasks,
-    tools,
-    webhooks,
-    workflow_runs,
+    trust,
+    usage,
 )
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import flag
-from trunkline.cli.plugins import PluginGroup
+from trunkline.cli.plugins import LazyGroup, PluginGroup
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
+
+GROUPS: Final[Mapping[str, str]] = {
+    "tools": (
+        "List the tools of the mesh's MCP servers, show one, call one, or sign in to a server."
+    ),
+    "messages": "Send messages between agents, list, follow and repeat them.",
+    "rooms": "List rooms, join or leave them. `messages follow --room` shows messages.",
+    "webhooks": "Show the delivery of webhooks, and repeat what failed.",
+    "data": "Check, back up, restore, prune and rekey the data directory.",
+    "mesh": "Let other users and machines join a mesh.",
+    "keys": "Manage the API keys of callers.",
+    "card": "Verify agent cards. `trunkline a2a card get` shows one.",
+    "workflow": "Validate, draw, run and pause workflows, and choose their versions.",
+    "config": "Show the effective settings, check files, print schemas for editors.",
+    "completion": "Print the script that completes words in bash, zsh or fish.",
+    "new": "Create a project to begin with.",
+}
+"""The groups of commands with their help. The module `commands/NAME.py` has the commands."""
 
 # Rich help and tracebacks are off because Rich takes half a second to load.
 app = typer.Typer(
@@ -65,23 +77,13 @@ for _command in (
     inspect.trace,
     logs.logs,
     audit.audit,
-    storage.usage,
+    usage.usage,
+    trust.trust,
 ):
     command(app)(_command)
 app.add_typer(serve.serve, name="serve")
-app.add_typer(tools.tools, name="tools")
-app.add_typer(messages.messages, name="messages")
-app.add_typer(messages.rooms, name="rooms")
-app.add_typer(webhooks.webhooks, name="webhooks")
-app.add_typer(storage.data, name="data")
-app.add_typer(mesh.mesh, name="mesh")
-app.add_typer(identity.keys, name="keys")
-app.add_typer(identity.card, name="card")
-app.add_typer(workflow_runs.workflow, name="workflow")
-app.add_typer(config.config, name="config")
-app.add_typer(completion.completion, name="completion")
-app.add_typer(project.new, name="new")
-command(app)(project.trust)
+for _name, _help in GROUPS.items():
+    app.add_typer(typer.Typer(cls=LazyGroup, help=_help, rich_markup_mode=None), name=_name)
 
 
 def run_command() -> int:

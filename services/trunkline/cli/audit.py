@@ -1,7 +1,7 @@
 """Prints records of the audit log, and records the acts of commands."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from trunkline.cli.record_lines import print_entry
 from trunkline.cli.terminal import print_stderr
@@ -18,16 +18,11 @@ from trunkline.observe.audit import (
     read_table,
 )
 
-USED_SETTINGS: Final = frozenset(
-    {"data_dir", "audit", "audit_file", "audit_size_bytes", "audit_age_s", "audit_files"}
-)
-"""The settings that a command needs for recording an act."""
-
 
 def record_act(settings: Settings, action: Action, **objects: str) -> None:
     """Record an act of this command, if its data directory exists. A failure is only reported.
 
-    `settings` must be loaded with `USED_SETTINGS`.
+    `settings` must be loaded with `AUDIT_SETTINGS`.
     """
     if not settings.audit or not settings.data_dir.is_dir():
         return

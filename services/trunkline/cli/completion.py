@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import typer
 
+from trunkline.cli.plugins import LazyGroup
+
 # Options and arguments whose placeholders are these expect a file or a folder.
 _FILE_PLACEHOLDERS: Final = frozenset({"FILE", "PATH", "DIR", "FOLDER"})
 
@@ -34,6 +36,8 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
             found = command.get_command(context, word)
             if found is None:
                 return []
+            if isinstance(found, LazyGroup):
+                found = found.load()
             context = typer.Context(found, info_name=word, parent=context, resilient_parsing=True)
             command = found
         else:

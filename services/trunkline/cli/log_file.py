@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
+from trunkline.cli.options import choose
 from trunkline.cli.record_lines import print_entry
 from trunkline.cli.terminal import paint_level
 from trunkline.cli.times import parse_since
 from trunkline.core.printable import escape_controls
 from trunkline.core.private_files import PRIVATE_FOLDER
 from trunkline.core.settings import Settings
-from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.errors import ConfigurationError
 from trunkline.observe.audit import AuditFile, ReadRecord, follow_records
 from trunkline.observe.logs import JsonFormatter, make_event
 
@@ -94,11 +95,8 @@ class LogQuery:
         Raises:
             InvalidArgumentError: `since` is no time, or there is no such level.
         """
-        if level not in LEVELS:
-            problem = f"no such level; there are: {', '.join(LEVELS)}"
-            raise InvalidArgumentError("--level", problem)
-        time = parse_since(since) if since else None
-        return cls(time, LEVELS.index(level), task_id, trace_id)
+        lowest = choose("--level", level, {name: index for index, name in enumerate(LEVELS)})
+        return cls(parse_since(since) if since else None, lowest, task_id, trace_id)
 
     def selects(self, record: ReadRecord) -> bool:
         """Return True if a line is selected. A damaged one is not."""

@@ -4,18 +4,20 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 
 from trunkline.cli.terminal import print_stderr
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 # Settings take a quarter of the time of a command's help to load.
 if TYPE_CHECKING:
     from trunkline.core.settings import IgnoredSettings, Settings
+
+T = TypeVar("T")
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -37,6 +39,19 @@ def flag(text: str, *names: str, **settings: Any) -> Any:  # noqa: ANN401
 def argument(metavar: str, text: str, **settings: Any) -> Any:  # noqa: ANN401
     """Declare an argument: its placeholder and its help. `show_default` is as for an option."""
     return typer.Argument(metavar=metavar, help=text, **{"show_default": False, **settings})
+
+
+def choose(where: str, name: str, known: Mapping[str, T]) -> T:
+    """Return the value of a name, which the option or argument `where` takes.
+
+    Raises:
+        InvalidArgumentError: there is no such name.
+    """
+    if name not in known:
+        noun = where.removeprefix("--").lower()
+        problem = f"no such {noun}; there are: {', '.join(known)}"
+        raise InvalidArgumentError(where, problem)
+    return known[name]
 
 
 JsonOption = Annotated[bool, flag("Print JSON.", "--json")]
@@ -192,6 +207,11 @@ def build_agent_url(base: str, agent: str | None) -> str:
     """Return the URL of an agent of a mesh. Without a name, it is the default agent's: the base."""
     return f"{base}/agents/{agent}" if agent else base
 
+
+AUDIT_SETTINGS = frozenset(
+    {"data_dir", "audit", "audit_file", "audit_size_bytes", "audit_age_s", "audit_files"}
+)
+"""The settings that a command needs for recording an act."""
 
 # What a command needs to know of the mesh that it calls.
 _MESH_SETTINGS = frozenset(

@@ -1,15 +1,17 @@
-"""Adds the commands and agent names of installed packages to the command line.
+"""Groups whose commands are loaded when they are used, and commands of installed packages.
 
-Such packages may import `declaration`, `exits`, `options`, `terminal` and `usage`. Entry points are
+Packages may import `declaration`, `exits`, `options`, `terminal` and `usage`. Entry points are
 looked up only when a command needs them, because that takes a tenth of a second.
 """
 
 import logging
+from importlib import import_module
 from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+from typer.main import get_command, get_group_from_info
+from typer.models import TyperInfo
 
 COMMAND_GROUP = "trunkline.commands"
 """The entry-point group of commands. Each entry point refers to a `typer.Typer`."""
@@ -49,6 +51,30 @@ class PluginGroup(TyperGroup):
         # Only the built-in command completes words, for all commands.
         command.params = [each for each in command.params if each.name not in _COMPLETION_PARAMS]
         return command
+
+
+class LazyGroup(TyperGroup):
+    """A group of built-in commands, whose module is imported when one of them is needed."""
+
+    def load(self) -> Any:  # noqa: ANN401  typer has no public name for it
+        """Return the group with its commands."""
+        module = import_module(f"trunkline.cli.commands.{self.name}")
+        return get_group_from_info(
+            TyperInfo(module.group, name=self.name, help=self.help),
+            pretty_exceptions_short=False,
+            suggest_commands=True,
+            rich_markup_mode=None,
+        )
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: Any = None,  # noqa: ANN401
+        **extra: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """Return the context of the loaded group, which typer then runs."""
+        return self.load().make_context(info_name, args, parent, **extra)
 
 
 class AgentNamesCommand(TyperCommand):

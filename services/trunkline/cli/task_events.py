@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
-from trunkline.cli.options import MeshCall
+from trunkline.cli.options import MeshCall, choose
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import paint_state, print_json, write
 from trunkline.cli.times import render_duration
@@ -30,8 +30,6 @@ _EXIT_CODES: Final[Mapping[int, ExitCode]] = {
     **dict.fromkeys(INTERRUPTED, ExitCode.INPUT_REQUIRED),
 }
 _LEAST_COLUMNS: Final = 60
-WIRES: Final = ("v1", "v0.3", "original")
-"""The versions of A2A that `--wire` shows."""
 
 
 def choose_printer(
@@ -39,13 +37,11 @@ def choose_printer(
 ) -> Callable[[event_pb2.EventBatch], None]:
     """Return what prints the events of a task: a line each, or the server-sent events of A2A.
 
-    `wire` is one of `WIRES`, or "" for the journal's own events.
+    `wire` is a version of A2A, or "" for the journal's own events.
 
     Raises:
         InvalidArgumentError: there is no such wire.
     """
-    if wire and wire not in WIRES:
-        raise InvalidArgumentError("--wire", f"no such version; there are: {', '.join(WIRES)}")
     if wire:
         return _build_wire_printer(wire, task_id)
     return print_json_events if as_json else EventPrinter().show
@@ -196,7 +192,7 @@ def _build_wire_printer(wire: str, task_id: str) -> Callable[[event_pb2.EventBat
         "v0.3": V03EventWriter,
         "original": lambda: V01EventWriter(task_id),
     }
-    writer = writers[wire]()
+    writer = choose("--wire", wire, writers)()
     projection = TaskProjection()
     renderer = EventRenderer(writer, EventFrame("", "", lambda error: {"error": error.text}))
 

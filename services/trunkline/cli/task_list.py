@@ -8,14 +8,19 @@ from typing import Final
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, query_hosts
+from trunkline.cli.options import choose
 from trunkline.cli.terminal import paint_state, print_json, print_list
 from trunkline.cli.times import time_cell
-from trunkline.core.task_states import TaskState, state_name
-from trunkline.errors import InvalidArgumentError
+from trunkline.core.task_states import state_name
 from trunkline.mesh.client import HostClient
 from trunkline.mesh.client.mesh_tasks import list_host_tasks, watch_mesh_tasks
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
+_STATES: Final = {
+    state_name(state): state
+    for state in task_pb2.TaskState.values()
+    if state != task_pb2.TASK_STATE_UNSPECIFIED
+}
 # The tasks whose latest status is remembered, so that none is printed twice.
 _MAX_SEEN: Final = 10_000
 # The columns of the table. The page has the same words.
@@ -70,11 +75,7 @@ def parse_state(state: str) -> task_pb2.TaskState.ValueType:
     Raises:
         InvalidArgumentError: there is no such state.
     """
-    if state and state not in list(TaskState):
-        problem = f"no such state; there are: {', '.join(TaskState)}"
-        raise InvalidArgumentError("--state", problem)
-    name = state.upper().replace("-", "_") or "UNSPECIFIED"
-    return task_pb2.TaskState.Value(f"TASK_STATE_{name}")
+    return choose("--state", state, _STATES) if state else task_pb2.TASK_STATE_UNSPECIFIED
 
 
 async def follow_tasks(

@@ -1,15 +1,15 @@
 """Describes a task: its question, state, route, calls of models and tools, and artifacts."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from trunkline.cli.mesh_view import MeshView
+from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
-from trunkline.core.json_values import message_to_dict, read_number, read_text, value_json
+from trunkline.core.json_values import message_to_dict, read_number, read_text
 from trunkline.core.task_states import (
     INTERRUPTED,
     TERMINAL,
@@ -219,15 +219,7 @@ def excerpt_parts(parts: Iterable[part_pb2.Part]) -> str:
     """Return the beginning of a content's text on one line. Files are named."""
     text = ""
     for part in parts:
-        match part.WhichOneof("content"):
-            case "text":
-                text += part.text
-            case "raw":
-                text += f" [file {part.filename or 'unnamed'}, {len(part.raw)} bytes] "
-            case "url":
-                text += f" [file {part.filename or 'unnamed'} at {part.url}] "
-            case _:
-                text += f" {json.dumps(value_json(part.data), ensure_ascii=False)} "
+        text += part.text if part.HasField("text") else f" {render_part(part)} "
     return excerpt(text)
 
 

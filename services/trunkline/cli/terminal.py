@@ -242,8 +242,3 @@ def print_json(value: object) -> None:
     # `print` would write its own line break separately to an unbuffered stream, and the output of
     # another thread could come between.
     print(f"{line}\n", end="", flush=True)
-
-
-def state_name(state: str) -> str:
-    """Convert the name of a `TaskState`, as in A2A or the contract, to the printed name."""
-    return state.removeprefix("TASK_STATE_").lower().replace("_", "-")

@@ -100,11 +100,28 @@ def parse_since(text: str) -> datetime:
     Raises:
         InvalidArgumentError: it is neither.
     """
+    return _parse_time("--since", text, direction=-1)
+
+
+def parse_expiry(option: str, text: str) -> datetime:
+    """Parse a time ahead, in whole seconds: a duration from now such as `90d`, or ISO 8601.
+
+    `option` takes the value. A time without an offset is in UTC.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    return _parse_time(option, text, direction=1).replace(microsecond=0)
+
+
+def _parse_time(where: str, text: str, *, direction: int) -> datetime:
     try:
         with suppress(ValueError):
-            return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-        begin = datetime.fromisoformat(text)
-        return begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin.astimezone(UTC)
+            return datetime.now(UTC) + direction * timedelta(seconds=parse_duration(text))
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
-        problem = f"{text!r} is neither an age (90s, 30m, 12h, 7d) nor a time (2026-11-30T12:00Z)"
-        raise InvalidArgumentError("--since", problem) from None
+        problem = (
+            f"{text!r} is neither a duration (90s, 30m, 12h, 7d) nor a time (2026-11-30T12:00Z)"
+        )
+        raise InvalidArgumentError(where, problem) from None

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import load_command_settings
@@ -29,8 +29,6 @@ from trunkline.workflows.validation import (
     validate_file,
 )
 from trunkline.workflows.versions import WorkflowVersions
-
-FORMATS: Final = ("yaml", "json")
 
 
 def validate(file: Path, names: MeshNames) -> Validation:

@@ -12,12 +12,14 @@ from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUn
 from trunkline.mesh.client.channels import MeshChannel
 from trunkline.mesh.client.methods import read_responses
 from trunkline.messages.addresses import is_user
-from trunkline.messages.messaging_servicer import SERVICE
 from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.v1 import envelope_pb2, messaging_service_pb2_grpc
 from trunkline.v1 import messaging_service_pb2 as pb2
 
 logger = logging.getLogger(__name__)
+
+SERVICE: Final = pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
+"""The full name of the messaging service."""
 
 # A service that restarts is back in this time.
 _PATIENCE_S: Final = 10.0

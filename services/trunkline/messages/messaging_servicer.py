@@ -19,7 +19,6 @@ from trunkline.messages.store import Envelope, EnvelopeFilter
 from trunkline.observe.audit import Action, AuditLog, process_actor, recording
 from trunkline.v1 import messaging_service_pb2, messaging_service_pb2_grpc
 
-SERVICE: Final = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 _REPLAY_LIMIT: Final = 10_000
 _LAST_POSITION: Final = 2**63 - 1
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

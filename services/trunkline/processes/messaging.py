@@ -18,9 +18,10 @@ from trunkline.mesh.registry import Membership
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.policy import Policy
 from trunkline.messages.broker import MessageBroker
+from trunkline.messages.client import SERVICE
 from trunkline.messages.dispatcher import Dispatcher
 from trunkline.messages.leftover_store import open_leftover
-from trunkline.messages.messaging_servicer import SERVICE, MessagingServicer
+from trunkline.messages.messaging_servicer import MessagingServicer
 from trunkline.messages.middleware import Middleware, load_middleware
 from trunkline.messages.modes import open_store
 from trunkline.messages.store import MessageStore

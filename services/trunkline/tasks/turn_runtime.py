@@ -75,8 +75,7 @@ class TurnRuntime(TaskContext[Any]):
         super().__init__(
             resources, snapshot, message, attempt=attempt, create=create, may_reply=may_reply
         )
-        self.forwarded: dict[str, int] = dict(forwarded or {})
-        """The last sequence that was forwarded, by the task that first wrote the events."""
+        self._forwarded = dict(forwarded or {})
 
     # The turn and its request.
 
@@ -265,7 +264,7 @@ class TurnRuntime(TaskContext[Any]):
 
         Deltas that were forwarded before are skipped, so a child's stream may be read again.
         """
-        drafts = splice(sealed, agent=agent, forwarded=self.forwarded)
+        drafts = splice(sealed, agent=agent, forwarded=self._forwarded)
         if drafts:
             (await self._begin_work()).put_drafts(drafts)
             await self._emitter.make_room()
@@ -279,6 +278,14 @@ class TurnRuntime(TaskContext[Any]):
             and not (self.is_over or self._pause.is_leaving or self._emitter.is_full)
             and self._emitter.error is None
         )
+
+    @property
+    def forwarded(self) -> dict[str, int]:
+        """The last sequence that was forwarded, by the task that first wrote the events.
+
+        `splice` advances it.
+        """
+        return self._forwarded
 
     @property
     def emitter(self) -> Emitter:

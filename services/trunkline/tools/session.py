@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -309,8 +309,10 @@ class McpSession:
                 allow_input_required=True,
                 allow_claimed=True,
             )
-            result = await self._await_answer(request)
-            match result:
+            if TASKS_EXTENSION in (self._client.server_capabilities.extensions or {}):
+                # The server may have created a task when the call is canceled.
+                request = run_with_late_cancel(request, self._cancel_created)
+            match result := await request:
                 case TaskCreated():
                     await call.follow(result.task_id)
                     task = McpTask(session, result.task_id, poll_ms=result.poll_interval_ms)
@@ -341,25 +343,18 @@ class McpSession:
             return end
         return to_question(f"{self._name}/{call.tool}", end, task_handle=task.id)
 
-    async def _await_answer(
-        self, request: Coroutine[Any, Any, mcp_types.Result]
-    ) -> mcp_types.Result:
-        """Send the request of a call and return its answer.
+    async def _cancel_created(
+        self, answering: "asyncio.Task[mcp_types.Result | Exception]"
+    ) -> None:
+        """Cancel the task that a canceled call may have created.
 
-        A server with tasks may have created a task when the call is canceled. Only the answer has
-        the task's id, so this waits a moment for the answer and cancels the task.
+        Only the answer to the call has the id of the task, so this waits a moment for the answer.
         """
-        if TASKS_EXTENSION not in (self._client.server_capabilities.extensions or {}):
-            return await request
-
-        async def cancel_created(answering: "asyncio.Task[mcp_types.Result | Exception]") -> None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LATE_ANSWER_S):
-                    match await answering:
-                        case TaskCreated(task_id=task_id):
-                            await self.cancel_task(task_id)
-
-        return await run_with_late_cancel(request, cancel_created)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LATE_ANSWER_S):
+                match await answering:
+                    case TaskCreated(task_id=task_id):
+                        await self.cancel_task(task_id)
 
     async def cancel_task(self, handle: str) -> None:
         """Tell the server to cancel a task or an open call. A refusal is logged."""

@@ -11,7 +11,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, Stream, open_bridged_mesh
 from harness.a2a.caller_keys import key_headers, write_keys
 from harness.a2a.graphql_client import GraphQLClient, Json
 from harness.agents.teacher import teacher
-from harness.mesh.messaging import join_messages
+from harness.mesh.messages import join_messages
 from harness.workflows.building import agent_node, build
 from trunkline import TaskContext, agent, from_workflow
 from trunkline.core.settings import GraphQLSettings, LimitSettings, Settings

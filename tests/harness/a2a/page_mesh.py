@@ -13,7 +13,7 @@ from harness.a2a.page_client import PageClient
 from harness.agents.shop import Orders, shop
 from harness.agents.teacher import teacher
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.messaging import join_messages
+from harness.mesh.messages import join_messages
 from trunkline import agent, from_workflow
 from trunkline.core.settings import PageSettings, Settings
 from trunkline.mesh.server import MeshServer
@@ -21,9 +21,8 @@ from trunkline.mesh.server.trace_servicer import TraceServicer
 from trunkline.observe.audit import open_audit_log
 from trunkline.observe.traces import SpanStore
 from trunkline.processes.workflow_catalog import DataFolderCatalog
-from trunkline.v1 import registry_service_pb2, trace_service_pb2_grpc
+from trunkline.v1 import trace_service_pb2_grpc
 
-TRACE_SERVICE = "trunkline.v1.TraceService"
 KEYS: dict[str, Json] = {
     "ann": {},
     "bob": {"account": "other"},
@@ -100,11 +99,8 @@ async def open_page_mesh(
 async def _serve_spans(mesh: BridgedMesh, spans: SpanStore) -> None:
     server = MeshServer(mesh_credentials())
     server.add_service(
-        TRACE_SERVICE,
+        "trunkline.v1.TraceService",
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
         TraceServicer(spans),
     )
-    (address,) = await server.start("127.0.0.1:0")
-    mesh.mesh.on_close(server.stop, 0)
-    host = registry_service_pb2.Host(host_id="spans", address=address, services=[TRACE_SERVICE])
-    await mesh.mesh.register(host)
+    await mesh.mesh.serve(server, "spans")

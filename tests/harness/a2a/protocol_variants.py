@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +62,18 @@ class TaskView:
 
 
 class RefusedError(Exception):
-    """An error, identified by the reason that all bindings have."""
+    """An error, identified by the reason that all bindings have.
 
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(f"{reason}: {text}")
-        self.reason = reason
+    `code` is that of the binding: a number of JSON-RPC, an HTTP status, or the name of a gRPC code.
+    """
+
+    def __init__(self, code: int | str, text: str, info: Json, violations: Json) -> None:
+        self.code = code
+        self.reason: str = info.get("reason") or str(code)
+        self.metadata: Json = info.get("metadata", {})
+        self.violations = violations
+        """The problem of each field."""
+        super().__init__(f"{self.reason}: {text}")
 
 
 class Call(NamedTuple):
@@ -539,23 +546,30 @@ def _text(holder: Json) -> str:
 def _rpc_result(answer: Json) -> Any:
     if "error" in answer:
         error = answer["error"]
-        reason = next(
-            (detail["reason"] for detail in error.get("data", ()) if "reason" in detail), ""
-        )
-        raise RefusedError(reason or str(error["code"]), error["message"])
+        raise _refused_by(error, error.get("data", ()))
     return answer["result"]
 
 
 def _rest_result(status: int, answer: Any) -> Any:
     if status == 200 and "error" not in answer:
         return answer
-    error = answer["error"]
-    raise RefusedError(error["details"][0]["reason"], error["message"])
+    raise _refused_by(answer["error"], answer["error"]["details"])
+
+
+def _refused_by(error: Json, details: Sequence[Json]) -> RefusedError:
+    info = next((detail for detail in details if "reason" in detail), {})
+    violations = {
+        violation["field"]: violation["description"]
+        for detail in details
+        for violation in detail.get("fieldViolations", ())
+    }
+    return RefusedError(error["code"], error["message"], info, violations)
 
 
 def _refused(error: grpc.aio.AioRpcError) -> RefusedError:
     refusal = refusal_of(error)
-    return RefusedError(refusal.reason, refusal.text)
+    info = {"reason": refusal.reason, "metadata": refusal.metadata}
+    return RefusedError(refusal.code, refusal.text, info, refusal.violations)
 
 
 async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:

@@ -23,7 +23,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -241,9 +241,14 @@ def _fork_sibling() -> int:
 
 
 if __name__ == "__main__":
+    # A script finds only its own folder.
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from harness.mesh.quick_exit import run_and_exit
+
+    del sys.path[0]
     sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     for module in MODULES:
         importlib.import_module(module)
     work = _serve(socket.socket(fileno=int(sys.argv[1])))
     if work is not None:
-        run_server(work)
+        run_and_exit(partial(run_server, work))

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,17 +52,17 @@ class StartedCommand(Protocol):
 
 async def start_process(
     *command: str,
-    cwd: Path | None,
-    environment: Mapping[str, str],
+    cwd: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
 ) -> asyncio.subprocess.Process:
-    """Start a process in a new session; one of `trunkline` without doing its imports again."""
-    if command[: len(COMMAND)] == COMMAND:
-        words = command[len(COMMAND) :]
+    """Start a process in a new session; if it is one of ours, without doing its imports again."""
+    program = _find_program(command)
+    if program is not None:
         process = await start_forked(
-            words, cwd, environment, stdin=stdin, stdout=stdout, stderr=stderr
+            program, cwd, environment, stdin=stdin, stdout=stdout, stderr=stderr
         )
         if process is not None:
             return process
@@ -75,6 +75,18 @@ async def start_process(
         env=dict(environment),
         start_new_session=True,
     )
+
+
+def _find_program(command: Sequence[str]) -> dict[str, Any] | None:
+    """Return what a fork runs for a command, with its `sys.argv`."""
+    if tuple(command[: len(COMMAND)]) == COMMAND:
+        return {"form": "trunkline", "arguments": ["trunkline", *command[len(COMMAND) :]]}
+    match command:
+        case [sys.executable, ("-c" | "-m") as form, program, *others]:
+            return {"form": form, "program": program, "arguments": [form, *others]}
+        case [sys.executable, program, *others] if program.endswith(".py"):
+            return {"form": "", "program": program, "arguments": [program, *others]}
+    return None
 
 
 @asynccontextmanager

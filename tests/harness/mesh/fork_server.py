@@ -1,4 +1,4 @@
-"""Runs `trunkline` commands in forks of one process that has the imports done.
+"""Runs `trunkline` commands and Python programs in forks of one process with the imports done.
 
 Run as a script by `harness.mesh.forked_commands`. Imports are most of the processor time of a short
 command, and half of that of a mesh. A fork is else a process as any other: its own session, folder,
@@ -6,20 +6,25 @@ environment, arguments, standard streams and signals. A mesh starts its MCP serv
 
 A request is four descriptors (stdin, stdout, stderr, and a pipe for the status) with the length
 of a JSON object, and the object. The status is two lines: the process's id, then its exit code.
+The object's `form` is "trunkline" or a form of `python`: "-c", "-m", or "" for a file.
 """
 
 import gc
 import importlib
 import json
 import os
+import runpy
 import socket
 import sys
+import types
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 # A script finds only its own folder.
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness.mesh.quick_exit import run_and_exit  # isort: skip  the first of all that it ends
 from harness.mcp.forked_servers import MODULES, run_server, serve_forks, use_standard_streams
 
 del sys.path[0]
@@ -107,6 +112,10 @@ def _run(words: dict[str, Any]) -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [path for path in paths if path and path not in sys.path]
     sys.argv = words["arguments"]
+    if words["form"] != "trunkline":
+        use_standard_streams()
+        _run_python(words["form"], words["program"])
+        return
     if words["arguments"][1:2] in (["up"], ["serve"]):
         request = serve_forks()
         if request is not None:
@@ -118,10 +127,25 @@ def _run(words: dict[str, Any]) -> None:
     main()
 
 
+def _run_python(form: str, program: str) -> None:
+    """Run a program as `python -c`, `python -m` or `python FILE` does."""
+    match form:
+        case "-c":
+            sys.path.insert(0, "")
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(program, "<string>", "exec"), main.__dict__)  # noqa: S102  a test's own
+        case "-m":
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        case _:
+            sys.path.insert(0, str(Path(program).absolute().parent))
+            runpy.run_path(program, run_name="__main__")
+
+
 if __name__ == "__main__":
     _prepare()
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.sendall(b"r")
     work = _serve(channel)
     if work is not None:
-        _run(work)
+        run_and_exit(partial(_run, work))

@@ -1,4 +1,4 @@
-"""Starts `trunkline` commands as forks of a server that has done their imports."""
+"""Starts `trunkline` commands and Python programs as forks of a server with the imports done."""
 
 import asyncio
 import atexit
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from asyncio.base_subprocess import BaseSubprocessTransport
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -57,7 +57,7 @@ def _get_server() -> tuple[socket.socket, Mapping[str, str]]:
 
 
 async def start_forked(
-    arguments: Sequence[str],
+    program: Mapping[str, Any],
     folder: Path | None,
     environment: Mapping[str, str],
     *,
@@ -65,7 +65,7 @@ async def start_forked(
     stdout: Stream = None,
     stderr: Stream = None,
 ) -> asyncio.subprocess.Process | None:
-    """Start `trunkline` with these arguments, in a session of its own.
+    """Start a program, as the server's requests name it, in a session of its own.
 
     Returns None if a variable of the environment has to be there before the imports.
     """
@@ -79,7 +79,7 @@ async def start_forked(
     if any(name.startswith(_READ_AT_START) for name in changed):
         return None
     request = {
-        "arguments": ["trunkline", *arguments],
+        **program,
         "folder": str(folder or Path.cwd()),
         "environment": dict(environment),
     }
@@ -87,7 +87,7 @@ async def start_forked(
     protocol = asyncio.subprocess.SubprocessStreamProtocol(_LIMIT, loop)
     connected = loop.create_future()
     transport = _ForkTransport(
-        *(loop, protocol, ["trunkline"], False, stdin, stdout, stderr, 0, connected),
+        *(loop, protocol, ["fork"], False, stdin, stdout, stderr, 0, connected),
         start=partial(_Fork, requests, request),
     )
     try:

@@ -113,6 +113,12 @@ async def serve_messages_on(
         yield
 
 
+async def join_messages(mesh: SmallMesh, **table: Any) -> MessagingClient:
+    """Serve messages for the life of a mesh; return a client of the anonymous user `ann`."""
+    await mesh.enter(serve_messages_on(mesh, mesh.folder / "messages", **table))
+    return MessagingClient(mesh.directory, account="anonymous", caller="ann")
+
+
 @asynccontextmanager
 async def open_message_mesh(
     folder: Path, *agents: Any, audit: AuditLog | None = None, **options: Any

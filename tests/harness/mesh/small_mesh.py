@@ -142,6 +142,18 @@ class SmallMesh:
         )
         return membership
 
+    async def serve(self, server: MeshServer, host_id: str, **fields: Any) -> None:
+        """Start a server with services of its own as a host; return when every directory lists it.
+
+        The `fields` are further fields of its registration.
+        """
+        (address,) = await server.start("127.0.0.1:0")
+        self.on_close(server.stop, 0)
+        member = registry_service_pb2.Host(
+            host_id=host_id, address=address, services=server.services, **fields
+        )
+        await self.register(member)
+
     async def supervise(
         self,
         *others: Agent,

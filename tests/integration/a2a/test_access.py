@@ -1,6 +1,6 @@
 """Authentication: keys and tokens over every binding, and accounts that see only own tasks."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ import pytest
 import pytest_asyncio
 from a2a.client import ClientCallContext, ClientConfig, create_client
 from a2a.client.auth import AuthInterceptor, CredentialService
-from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
 from a2a.utils.signing import create_signature_verifier
 
-from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import (
     GrpcMesh,
     open_bridge_grpc,
@@ -331,29 +330,6 @@ async def test_another_account_cannot_resume(guarded: GrpcMesh, task: Json) -> N
         assert error["code"] == -32001
 
 
-async def test_the_extended_card_is_served_in_every_binding_and_version(guarded: GrpcMesh) -> None:
-    bridged = guarded.bridged
-    caller = bridged.at("/")
-    cards = [
-        await caller.call("GetExtendedAgentCard", {}, ANN),
-        await caller.call("agent/getAuthenticatedExtendedCard", {}, ANN),
-    ]
-    for path in ("/extendedAgentCard", "/v1/card", "/agent/authenticatedExtendedCard"):
-        response = await bridged.client.get(bridged.url + path, headers=ANN)
-        assert response.status_code == 200, path
-        cards.append(response.json())
-        assert (await bridged.client.get(bridged.url + path)).status_code == 401
-    assert {card["name"] for card in cards} == {"asker"}
-    metadata = [("x-api-key", KEY_A)]
-    card = await guarded.v1.GetExtendedAgentCard(
-        a2a_pb2.GetExtendedAgentCardRequest(), metadata=metadata
-    )
-    # Over gRPC the request does not have the name by which the client found us.
-    assert card.supported_interfaces[0].url == f"{bridged.url}/"
-    older = await guarded.v0_3.GetAgentCard(a2a_v0_3_pb2.GetAgentCardRequest(), metadata=metadata)
-    assert older.name == "asker"
-
-
 async def test_anonymous_callers_share_tasks_where_they_are_allowed(tmp_path: Path) -> None:
     settings = Settings(
         default_agent="echo",
@@ -372,36 +348,3 @@ async def test_anonymous_callers_share_tasks_where_they_are_allowed(tmp_path: Pa
         assert refused.status_code == 401
         card = (await bridged.client.get(f"{bridged.url}/.well-known/agent-card.json")).json()
         assert card["security"][-1] == {}
-
-
-async def test_declared_capabilities_work(guarded: GrpcMesh, task: Json) -> None:
-    await check_capabilities(guarded.bridged, ANN, task["id"])
-
-
-async def test_undeclared_capabilities_are_refused(tmp_path: Path) -> None:
-    async with open_bridged_mesh(tmp_path) as bridged:
-        await bridged.mesh.join(echo)
-        task = await bridged.at("/").send("hello")
-        await check_capabilities(bridged, {}, task["id"])
-
-
-async def check_capabilities(
-    bridged: BridgedMesh, headers: Mapping[str, str], task_id: str
-) -> None:
-    """Compare each declared capability with the answers of its methods."""
-    response = await bridged.client.get(f"{bridged.url}/.well-known/agent-card.json")
-    says = response.json()["capabilities"]
-    caller = bridged.at("/")
-
-    async def succeeds(method: str, params: Json) -> bool:
-        response = await caller.post(method, params, headers)
-        if response.headers["content-type"] == "text/event-stream":
-            return True
-        answer = response.json()
-        return "error" not in answer or answer["error"]["code"] not in (-32003, -32004, -32007)
-
-    message = caller.message("hello")
-    assert says["streaming"] is await succeeds("SendStreamingMessage", {"message": message})
-    listing = {"taskId": task_id}
-    assert says["pushNotifications"] is await succeeds("ListTaskPushNotificationConfigs", listing)
-    assert says["extendedAgentCard"] is await succeeds("GetExtendedAgentCard", {})

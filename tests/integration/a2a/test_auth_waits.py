@@ -20,7 +20,7 @@ from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-WAIT_S = 0.2
+WAIT_S = 0.05
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 
 

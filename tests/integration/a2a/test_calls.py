@@ -2,76 +2,72 @@
 
 from pathlib import Path
 
+import pytest
+
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
-from harness.agents.inline_agents import define
-from harness.agents.stepped_agent import SteppedAgent
+from trunkline import agent
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CARD = "/.well-known/agent-card.json"
 
 
+@agent(name="greeter", description="Greets.")
+async def greeter(task: TaskContext) -> str:
+    return f"Hello, {task.text}!"
+
+
 async def test_a_task_is_visible_only_at_its_agent(bridged: BridgedMesh, caller: Caller) -> None:
-    await bridged.mesh.join(define(say_hello))
-    other = bridged.at("/agents/tested")
+    await bridged.mesh.join(greeter)
+    other = bridged.at("/agents/greeter")
     task = await caller.send("ask what?")
     assert (await bridged.at("/").call("GetTask", {"id": task["id"]}))["id"] == task["id"]
     for method in ("GetTask", "CancelTask", "SubscribeToTask"):
         assert (await other.error(method, {"id": task["id"]}))["code"] == -32001
+    hook = {"taskId": task["id"], "id": "one", "url": "https://example.com/hook"}
+    for method in ("Create", "Get", "Delete"):
+        error = await other.error(f"{method}TaskPushNotificationConfig", hook)
+        assert error["code"] == -32001
+    error = await other.error("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+    assert error["code"] == -32001
     message = other.message("x", taskId=task["id"])
     assert (await other.error("SendMessage", {"message": message}))["code"] == -32001
     assert (await other.call("ListTasks", {}))["tasks"] == []
 
 
-async def say_hello(task: TaskContext) -> str:
-    return f"Hello, {task.text}!"
-
-
 async def test_an_agent_that_joins_later_is_public_at_once(bridged: BridgedMesh) -> None:
-    late_agent = bridged.at("/agents/tested")
+    @agent(name="late", description="Comes late.")
+    async def late(task: TaskContext) -> str:
+        return f"Hello, {task.text}!"
+
+    late_agent = bridged.at("/agents/late")
     params = {"message": late_agent.message("Ann")}
     error = await late_agent.error("SendMessage", params)
-    assert "tested" in error["message"]
+    assert "late" in error["message"]
     assert (await bridged.client.get(late_agent.url + CARD)).status_code == 404
-    await bridged.mesh.join(define(say_hello))
+    await bridged.mesh.join(late)
     assert (await late_agent.send("Ann"))["artifacts"][0]["parts"] == [{"text": "Hello, Ann!"}]
-    assert (await bridged.client.get(late_agent.url + CARD)).json()["name"] == "tested"
+    assert (await bridged.client.get(late_agent.url + CARD)).json()["name"] == "late"
 
 
 async def test_a_page_of_large_tasks_ends_by_bytes(caller: Caller) -> None:
     # The text is in the history and in the artifact.
     text = "echo " + "x" * 1_200_000
-    ids = [(await caller.send(text))["id"] for _ in range(3)]
+    context = "of large tasks"
+    ids = [(await caller.send(text, contextId=context))["id"] for _ in range(3)]
     seen: list[str] = []
     sizes: list[int] = []
     token = ""
     while not sizes or token:
-        page = await caller.call("ListTasks", {"includeArtifacts": True, "pageToken": token})
+        query = {"contextId": context, "includeArtifacts": True, "pageToken": token}
+        page = await caller.call("ListTasks", query)
         seen += [task["id"] for task in page["tasks"]]
         sizes.append(len(page["tasks"]))
         token = page["nextPageToken"]
     assert seen == ids[::-1]
     assert sizes == [2, 1]
-
-
-async def test_unknown_methods_are_not_found_and_old_ones_name_their_successors(
-    caller: Caller,
-) -> None:
-    assert (await caller.error("DoMagic", {}))["code"] == -32601
-    error = await caller.error("tasks/list", {})
-    assert error["code"] == -32601
-    assert "ListTasks" in error["message"]
-
-
-async def test_a_timeout_ends_the_task_itself(bridged: BridgedMesh) -> None:
-    # The agent must not reply directly, because its task would not exist before its first event.
-    await bridged.mesh.join(SteppedAgent().agent())
-    caller = bridged.at("/agents/tested")
-    params = {"message": caller.message("go")}
-    task = (await caller.call("SendMessage", params, {"Trunkline-Timeout": "0.2"}))["task"]
-    assert task["status"]["state"] == "TASK_STATE_FAILED"
-    error = await caller.error("SendMessage", params, {"Trunkline-Timeout": "soon"})
-    assert error["code"] == -32602
 
 
 async def test_the_bridge_is_ready_when_the_default_agent_is(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sse_client import (
     ClientFold,
@@ -27,11 +29,13 @@ from trunkline_agents.echo.agent import echo
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.http.server import serve_http
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 ECHO = "/agents/echo"
 
 
-def streaming(text: str) -> dict[str, object]:
-    return {"message": user_message(text)}
+def streaming(text: str, **fields: str) -> dict[str, object]:
+    return {"message": user_message(text, **fields)}
 
 
 async def read(answer: SseResponse) -> list[WireEvent]:
@@ -115,9 +119,9 @@ async def test_a_client_that_disconnects_ends_its_call_and_not_its_task(
 ) -> None:
     address = urlsplit(bridged.url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
-    wait = streaming("wait 3600")
+    wait = streaming("wait 3600", contextId="left")
     writer.write(request_bytes(address.netloc, ECHO, "SendMessage", wait, None))
-    task_id = await the_only_task(bridged)
+    task_id = await the_only_task(bridged, "left")
     reset(writer)
     await wait_until_all_answered(bridged)
     task = await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
@@ -144,11 +148,11 @@ async def test_a_stalled_reader_is_waited_for_and_catches_up(bridged: BridgedMes
     stalled.setblocking(False)
     await asyncio.get_running_loop().sock_connect(stalled, (address.hostname, address.port))
     reader, writer = await asyncio.open_connection(sock=stalled, limit=4096)
-    count = streaming("count 30000 0 9")
+    count = streaming("count 30000 0 9", contextId="stalled")
     writer.write(request_bytes(address.netloc, ECHO, "SendStreamingMessage", count, None))
     await reader.readuntil(b"data: ")
     # Its task ends, and other clients are served, while it reads nothing.
-    task_id = await the_only_task(bridged)
+    task_id = await the_only_task(bridged, "stalled")
     await bridged.mesh.until(
         task_id, lambda now: now.task.status.state == State.TASK_STATE_COMPLETED
     )
@@ -206,11 +210,12 @@ async def test_the_streams_of_a_stopping_bridge_resume_at_another(tmp_path: Path
         assert last.result["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def the_only_task(bridged: BridgedMesh) -> str:
-    """Wait until a task exists, and return its id."""
+async def the_only_task(bridged: BridgedMesh, context: str) -> str:
+    """Wait until a conversation has a task, and return the task's id."""
+    query = {"contextId": context}
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            listed = (await call(bridged.url, ECHO, "ListTasks", {}))["result"]["tasks"]
+            listed = (await call(bridged.url, ECHO, "ListTasks", query))["result"]["tasks"]
             if listed:
                 return str(listed[0]["id"])
 

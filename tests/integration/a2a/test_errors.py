@@ -115,6 +115,7 @@ def request(**changes: object) -> bytes:
         (b'{"method":"ListTasks"}', -32600, None),
         (request(method="Nope"), -32601, "r-1"),
         (request(id=7, method="tasks/list"), -32601, 7),
+        (request(method="DoMagic", params=None), -32601, "r-1"),
         (request(params="text"), -32602, "r-1"),
         (request(params=[1]), -32602, "r-1"),
         (request(params={}), -32602, "r-1"),
@@ -145,6 +146,11 @@ async def test_an_id_comes_back_with_its_type(bridged: BridgedMesh, request_id: 
     assert answer.request_id == request_id
     assert type(answer.request_id) is type(request_id)
     assert "result" in json.loads(answer.body)
+
+
+async def test_the_error_for_an_old_method_names_its_successor(bridged: BridgedMesh) -> None:
+    answer = await exchange(bridged, request(method="tasks/list"))
+    assert "ListTasks" in answer.error["message"]
 
 
 async def test_the_error_for_an_unknown_agent_has_the_request_s_id(bridged: BridgedMesh) -> None:

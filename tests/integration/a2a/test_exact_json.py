@@ -21,6 +21,7 @@ from mcp import Client as McpClient
 from mcp_types import TextContent
 
 from harness.a2a.grpc_client import GrpcMesh, open_grpc_mesh, refusal, send_request
+from harness.a2a.protocol_variants import JsonRpcVariant, RestVariant, Spoken, find_variant
 from harness.agents.mirror import keeper, mirror, teller
 from harness.mcp import exact_server
 from harness.mcp.bundled_servers import only_servers
@@ -105,29 +106,9 @@ async def stream_jsonrpc(mesh: GrpcMesh, value: object) -> object:
     return data_of([update["artifact"]])
 
 
-async def send_jsonrpc_v0_3(mesh: GrpcMesh, value: object) -> object:
-    caller = mesh.bridged.at("/agents/mirror")
-    message = {
-        "kind": "message",
-        "messageId": caller.message("")["messageId"],
-        "role": "user",
-        "parts": [{"kind": "data", "data": value}],
-    }
-    task = await caller.call("message/send", {"message": message})
-    return task["artifacts"][0]["parts"][0]["data"]
-
-
 async def send_rest(mesh: GrpcMesh, value: object) -> object:
     message = {**mesh.bridged.at("").message(""), "parts": [{"data": value}]}
     url = f"{mesh.bridged.url}/agents/mirror/message:send"
-    answer = await mesh.bridged.client.post(url, json={"message": message})
-    return data_of(answer.json()["task"]["artifacts"])
-
-
-async def send_rest_v0_3(mesh: GrpcMesh, value: object) -> object:
-    message = {**mesh.bridged.at("").message(""), "content": [{"data": {"data": value}}]}
-    del message["parts"]
-    url = f"{mesh.bridged.url}/agents/mirror/v1/message:send"
     answer = await mesh.bridged.client.post(url, json={"message": message})
     return data_of(answer.json()["task"]["artifacts"])
 
@@ -176,14 +157,29 @@ async def receive_webhook(mesh: GrpcMesh, value: object) -> object:
 SURFACES: Final[list[Callable[[GrpcMesh, object], Awaitable[object]]]] = [
     send_jsonrpc,
     stream_jsonrpc,
-    send_jsonrpc_v0_3,
     send_rest,
-    send_rest_v0_3,
     ask_by_client,
     ask_remote_agent,
     call_as_mcp_tool,
     receive_webhook,
 ]
+
+
+# The part with data in each version before 1.0.
+OLDER: Final[list[tuple[Spoken, Callable[[object], dict[str, Any]]]]] = [
+    (("0.3", JsonRpcVariant), lambda value: {"kind": "data", "data": value}),
+    (("0.3", RestVariant), lambda value: {"data": {"data": value}}),
+    (("0.1", JsonRpcVariant), lambda value: {"type": "data", "data": value}),
+]
+
+
+@pytest.mark.parametrize(("spoken", "make_part"), OLDER, ids=["0.3", "0.3 HTTP+JSON", "0.1"])
+async def test_json_of_older_versions_comes_back_as_it_was_sent(
+    mesh: GrpcMesh, spoken: Spoken, make_part: Callable[[object], dict[str, Any]]
+) -> None:
+    answer = await find_variant(mesh, spoken, {}).ask("send", text="", part=make_part(EXACT))
+    task = answer.get("task", answer)
+    assert text_of(data_of(task["artifacts"])) == text_of(EXACT)
 
 
 @pytest.mark.parametrize("send", SURFACES, ids=lambda send: send.__name__)

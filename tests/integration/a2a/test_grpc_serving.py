@@ -5,11 +5,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 from a2a.types import a2a_pb2, a2a_pb2_grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
@@ -36,15 +36,17 @@ from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.bindings import grpc_server
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 # A client that buffers little more than it reads.
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535))
 EVENT_ID = f"{RESUME_EXTENSION}/eventId"
 WITH_RESUME = (("a2a-extensions", RESUME_EXTENSION),)
 
 
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[GrpcMesh]:
-    async with open_grpc_mesh(tmp_path) as opened:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
+    async with open_grpc_mesh(tmp_path_factory.mktemp("mesh")) as opened:
         await opened.bridged.mesh.join(echo)
         yield opened
 
@@ -218,9 +220,10 @@ assert ours.GetTaskRequest.FromString(a2a_pb2.GetTaskRequest(id="x").SerializeTo
 """
 
 
-def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False
+async def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
+    command = [sys.executable, "-c", IMPORTS]
+    result = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
 

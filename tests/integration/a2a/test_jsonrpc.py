@@ -79,25 +79,6 @@ async def test_the_documented_curl_command_works(bridged: BridgedMesh, path: str
     assert [item.get("final", False) for item in results][-2:] == [False, True]
 
 
-async def test_every_kind_of_part_comes_back(echoes: Caller) -> None:
-    parts: list[Json] = [
-        {"kind": "file", "file": {"bytes": "AAEC/w==", "name": "a.bin", "mimeType": "x/y"}},
-        {"kind": "file", "file": {"uri": "https://example.org/x.png"}},
-        {"kind": "data", "data": {"crate": 7, "list": [None, "é"]}},
-    ]
-    message = {"role": "user", "messageId": "m-1", "parts": parts}
-    task = await echoes.call("message/send", {"message": message})
-    assert task["artifacts"][0]["parts"] == parts
-
-
-async def test_v0_2_omits_kinds_or_calls_them_types(echoes: Caller) -> None:
-    parts: list[Json] = [{"type": "text", "text": "a "}, {"text": "b"}, {"data": {"n": 1}}]
-    message = {"role": "user", "messageId": "m-1", "parts": parts}
-    task = await echoes.call("message/send", {"message": message})
-    assert task["status"]["state"] == "completed"
-    assert {"kind": "data", "data": {"n": 1}} in task["artifacts"][0]["parts"]
-
-
 @pytest.mark.parametrize(
     ("method", "params", "field"),
     [
@@ -172,16 +153,6 @@ async def test_without_the_extension_every_message_of_an_anonymous_caller_is_new
     params = {"message": echoes.message("twice")}
     tasks = [(await echoes.call("SendMessage", params))["task"]["id"] for _ in range(2)]
     assert tasks[0] != tasks[1]
-
-
-async def test_the_metadata_may_name_the_last_event(echoes: Caller) -> None:
-    whole = await streamed(echoes, "message/stream", send_params("count 5"))
-    cursor = {f"{RESUME_EXTENSION}/lastEventId": whole[2].id}
-    watch = {"id": whole[0].result["id"], "metadata": cursor}
-    again = await streamed(echoes, "tasks/resubscribe", watch)
-    assert [(event.id, event.result) for event in again] == [
-        (event.id, event.result) for event in whole[3:]
-    ]
 
 
 async def test_a_notification_is_executed_and_not_answered(bridged: BridgedMesh) -> None:

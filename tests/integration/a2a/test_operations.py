@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from a2a.types import a2a_pb2
+from google.rpc.code_pb2 import Code
 
 from harness.a2a.grpc_client import GrpcMesh
 from harness.a2a.protocol_variants import (
@@ -24,7 +26,9 @@ from harness.a2a.protocol_variants import (
 )
 from harness.agents.partner_agent import partner
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_wire.errors import ERROR_KINDS
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.core.json_values import parse_dict
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -180,6 +184,76 @@ async def test_readers_over_all_wires_see_the_same_events_in_the_same_order(mesh
         await find_variant(mesh, SPOKEN[0]).send("count 30", task=waiting.task)
     whole = ["".join(f"{number} " for number in range(1, 31)), "working", "completed"]
     assert seen == {name_of(spoken): whole for spoken in WITH_IDS}
+
+
+async def test_each_binding_shows_the_same_task(mesh: GrpcMesh) -> None:
+    wires = [find_variant(mesh, spoken) for spoken in NEWEST]
+    for wire in wires:
+        waiting = await wire.send("ask who?", more={"metadata": {"deep": [1, {"x": None}, 0.5]}})
+        tasks = [parse_dict(await w.ask("get", task=waiting.task), a2a_pb2.Task()) for w in wires]
+        for task in tasks:
+            # JSON has only milliseconds.
+            task.status.timestamp.nanos -= task.status.timestamp.nanos % 1_000_000
+        assert tasks[0] == tasks[1] == tasks[2]
+        page = await wire.ask("list", contextId=waiting.context)
+        assert [row["id"] for row in page["tasks"]] == [waiting.task]
+
+
+async def test_the_timeout_of_a_message_ends_its_task(wire: ProtocolVariant) -> None:
+    ended = await wire.send("wait", headers={"Trunkline-Timeout": "0.2"})
+    assert ended.state == "failed"
+    refused = await wire.refusal("send", {"Trunkline-Timeout": "soon"}, text="hi")
+    assert (refused.reason, list(refused.violations)) == ("INVALID_PARAMS", ["Trunkline-Timeout"])
+
+
+@only(*WITH_IDS)
+async def test_the_extended_card_has_more_skills_and_the_agent_s_address(
+    wire: ProtocolVariant,
+) -> None:
+    card = await wire.ask("extended_card")
+    assert [skill["id"] for skill in card["skills"]] == ["partner", "secret"]
+    if wire.version == "1.0":
+        # Over gRPC the request does not have the name by which the client found us.
+        assert card["supportedInterfaces"][0]["url"] == f"{wire.mesh.bridged.url}/"
+
+
+# Refusals.
+
+REFUSALS: list[tuple[str, dict[str, Any], str]] = [
+    *(("get", {"task": task}, "TASK_NOT_FOUND") for task in ("nope", "é/:")),
+    ("get", {"task": "nope", "history": -1}, "INVALID_PARAMS"),
+    ("cancel", {"task": "nope"}, "TASK_NOT_FOUND"),
+    ("subscribe", {"task": "nope"}, "TASK_NOT_FOUND"),
+    ("send", {"text": "x", "task": "nope"}, "TASK_NOT_FOUND"),
+    ("send", {"text": "x", "history": -1}, "INVALID_PARAMS"),
+    ("send", {"text": "x", "more": {"role": "ROLE_AGENT"}}, "INVALID_PARAMS"),
+    ("stream", {"text": "x", "part": {}}, "INVALID_PARAMS"),
+    ("list", {"pageSize": 0}, "INVALID_PARAMS"),
+    ("list", {"pageToken": "?"}, "INVALID_PARAMS"),
+    ("set_push", {"task": "nope", "url": WEBHOOK_URL}, "TASK_NOT_FOUND"),
+    ("set_push", {"task": "nope"}, "INVALID_PARAMS"),
+    ("get_push", {"task": "nope", "config": "c"}, "TASK_NOT_FOUND"),
+    ("list_push", {"task": "nope"}, "TASK_NOT_FOUND"),
+]
+
+
+@pytest.mark.parametrize(("operation", "fields", "reason"), REFUSALS)
+async def test_each_binding_refuses_with_the_same_text_and_details(
+    mesh: GrpcMesh, operation: str, fields: dict[str, Any], reason: str
+) -> None:
+    refusals = [await find_variant(mesh, spoken).refusal(operation, **fields) for spoken in NEWEST]
+    first = refusals[0]
+    assert first.reason == reason
+    assert bool(first.violations) == (reason == "INVALID_PARAMS")
+    for refused in refusals:
+        assert (str(refused), refused.metadata, refused.violations) == (
+            str(first),
+            first.metadata,
+            first.violations,
+        )
+    kind = next(kind for kind in ERROR_KINDS.values() if kind.reason == reason)
+    codes = [kind.rpc_code, kind.http_status, Code.Name(kind.grpc_code)]
+    assert [refused.code for refused in refusals] == codes
 
 
 # Ids.

@@ -1,14 +1,13 @@
 """HTTP+JSON of both versions: its routes, media types and errors, with and without a tenant."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
-from harness.a2a.rest_client import Json, RestCaller, RestEvent, content, reason, user_message
+from harness.a2a.rest_client import Json, RestCaller, content, reason, user_message
 from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
@@ -41,11 +40,6 @@ def rpc(bridged: BridgedMesh) -> Caller:
     return bridged.at("/agents/echo")
 
 
-def texts(events: list[RestEvent]) -> str:
-    updates = [event.data["artifactUpdate"] for event in events if "artifactUpdate" in event.data]
-    return "".join(part["text"] for update in updates for part in update["artifact"]["parts"])
-
-
 async def test_a_task_is_sent_read_listed_and_canceled(rest: RestCaller) -> None:
     task = await rest.send("count 3")
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -75,21 +69,6 @@ async def test_a_request_without_members_may_be_null(at_echo: RestCaller, body: 
         f"{at_echo.url}/message:send", content=body, headers=headers
     )
     assert reason(missing) == "INVALID_PARAMS"
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_stream_resumes_after_its_last_event(at_echo: RestCaller, method: str) -> None:
-    body = {"message": user_message("count 20")}
-    whole = await at_echo.events("POST", "/message:stream", body)
-    path = f"/tasks/{whole[0].data['task']['id']}:subscribe"
-    for index in (0, len(whole) // 2, len(whole) - 1):
-        rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[index].id})
-        seen = whole[: index + 1]
-        assert texts(seen) + texts(rest) == texts(whole)
-        assert (seen + rest)[-1] == whole[-1]
-    headers = {"Last-Event-ID": "nonsense"}
-    refused = await at_echo.request(method, path, headers=headers)
-    assert (refused.status_code, reason(refused)) == (400, "INVALID_PARAMS")
 
 
 async def test_answers_have_a2as_media_type(at_echo: RestCaller) -> None:
@@ -198,78 +177,6 @@ async def test_a_tenant_names_the_agent_at_the_root(bridged: BridgedMesh) -> Non
     assert listed["pageSize"] == 1
     unknown = await root.request("GET", "/tasks", query={"tenant": "nobody"})
     assert (unknown.status_code, reason(unknown)) == (404, "AGENT_NOT_FOUND")
-
-
-MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
-WEBHOOK = {"url": "https://example.org/hook"}
-# The same invalid request in both bindings: JSON-RPC's method and parameters, and HTTP's request.
-WRONG: list[tuple[str, Any, str, str, Any]] = [
-    ("GetTask", {"id": "nope"}, "GET", "/tasks/nope", None),
-    ("GetTask", {"id": "é/:"}, "GET", "/tasks/%C3%A9%2F%3A", None),
-    ("GetTask", {"id": "t", "historyLength": -1}, "GET", "/tasks/t?historyLength=-1", None),
-    ("CancelTask", {"id": "nope"}, "POST", "/tasks/nope:cancel", None),
-    ("CancelTask", {"id": "t", "metadata": 1}, "POST", "/tasks/t:cancel", {"metadata": 1}),
-    ("SubscribeToTask", {"id": "nope"}, "POST", "/tasks/nope:subscribe", None),
-    ("SubscribeToTask", {"id": "nope"}, "GET", "/tasks/nope:subscribe", None),
-    ("SendMessage", {}, "POST", "/message:send", None),
-    ("SendMessage", {"message": {}}, "POST", "/message:send", {"message": {}}),
-    ("SendStreamingMessage", {"message": 3}, "POST", "/message:stream", {"message": 3}),
-    ("ListTasks", {"pageSize": 0}, "GET", "/tasks?pageSize=0", None),
-    ("ListTasks", {"pageToken": "x"}, "GET", "/tasks?pageToken=x", None),
-    ("ListTasks", {"status": "working"}, "GET", "/tasks?status=working", None),
-    ("GetExtendedAgentCard", {}, "GET", "/extendedAgentCard", None),
-]
-CONFIGS = "/tasks/nope/pushNotificationConfigs"
-WRONG += [
-    ("CreateTaskPushNotificationConfig", {"taskId": "nope"} | WEBHOOK, "POST", CONFIGS, WEBHOOK),
-    ("CreateTaskPushNotificationConfig", {"taskId": "nope"}, "POST", CONFIGS, {}),
-    ("ListTaskPushNotificationConfigs", {"taskId": "nope"}, "GET", CONFIGS, None),
-    ("GetTaskPushNotificationConfig", {"taskId": "nope", "id": "c"}, "GET", f"{CONFIGS}/c", None),
-    (
-        "DeleteTaskPushNotificationConfig",
-        {"taskId": "nope", "id": "c"},
-        "DELETE",
-        f"{CONFIGS}/c",
-        None,
-    ),
-]
-
-
-@pytest.mark.parametrize(("method", "params", "verb", "path", "body"), WRONG)
-async def test_both_bindings_refuse_equally(
-    at_echo: RestCaller, rpc: Caller, method: str, params: Any, verb: str, path: str, body: Any
-) -> None:
-    over_rpc = await rpc.error(method, params)
-    refused = await at_echo.request(verb, path, body)
-    error = refused.json()["error"]
-    assert error["details"] == over_rpc["data"]
-    assert error["message"] == over_rpc["message"]
-    assert refused.status_code == error["code"] >= 400
-
-
-async def test_both_bindings_answer_equally(at_echo: RestCaller, rpc: Caller) -> None:
-    message = {**MESSAGE, "parts": [{"text": "count 2"}], "metadata": {"n": 1}}
-    sent = [
-        (await at_echo.post("/message:send", {"message": message}))["task"],
-        (await rpc.call("SendMessage", {"message": message}))["task"],
-    ]
-    for task in sent:
-        assert await at_echo.get(f"/tasks/{task['id']}") == task
-        assert await rpc.call("GetTask", {"id": task["id"]}) == task
-    plain, other = [without_ids(task) for task in sent]
-    assert plain == other
-    listed = await at_echo.get("/tasks", pageSize="3", status="TASK_STATE_COMPLETED")
-    assert listed == await rpc.call("ListTasks", {"pageSize": 3, "status": "TASK_STATE_COMPLETED"})
-
-
-def without_ids(value: Any) -> Any:
-    """A task without the values that differ between callers and times."""
-    if isinstance(value, list):
-        return [without_ids(item) for item in value]
-    if isinstance(value, dict):
-        own_fields = {"id", "contextId", "taskId", "timestamp", "artifactId", "messageId"}
-        return {name: without_ids(item) for name, item in value.items() if name not in own_fields}
-    return value
 
 
 async def test_a_stream_that_is_cut_ends_with_the_error(

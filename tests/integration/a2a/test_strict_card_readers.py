@@ -16,7 +16,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
-from trunkline.cli.commands.identity import verify_card
+from trunkline.cli.commands.card import verify_card
 from trunkline.cli.exits import ExitCode
 from trunkline.core.json_values import parse_dict
 from trunkline.core.settings import Settings
@@ -84,17 +84,24 @@ async def read(bridged: BridgedMesh, path: str, **headers: str) -> dict[str, Any
     return card
 
 
-async def strict_reader(card: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """Give a card to the model of a2a-sdk 0.3 that refuses unknown members."""
+async def read_strictly(*cards: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Give cards to the model of a2a-sdk 0.3 that refuses unknown members."""
     return await asyncio.to_thread(
         subprocess.run,
         [PYTHON_V0_3, "-m", "partners.strict_reader_v0_3"],
-        input=json.dumps(card),
+        input="\n".join(map(json.dumps, cards)),
         capture_output=True,
         text=True,
         check=False,
         cwd=TESTS,
     )
+
+
+async def check_accepted(*cards: dict[str, Any]) -> None:
+    """Check that the strict reader accepts cards, and reads all of their members."""
+    completed = await read_strictly(*cards)
+    assert completed.returncode == 0, completed.stderr
+    assert tuple(map(json.loads, completed.stdout.splitlines())) == cards
 
 
 async def test_a_reader_that_names_v0_3_gets_only_its_members(bridged: BridgedMesh) -> None:
@@ -109,16 +116,14 @@ async def test_a_reader_that_names_v0_3_gets_only_its_members(bridged: BridgedMe
             "agent/getAuthenticatedExtendedCard", {}, {"A2A-Version": "0.3", **KEY}
         )
     )
+    await check_accepted(*cards)
     for card in cards:
-        completed = await strict_reader(card)
-        assert completed.returncode == 0, completed.stderr
-        assert json.loads(completed.stdout) == card
         assert {scheme["type"] for scheme in card["securitySchemes"].values()} == {"apiKey", "http"}
         assert card["security"]
 
 
 async def test_the_strict_reader_refuses_the_card_of_all_versions(bridged: BridgedMesh) -> None:
-    completed = await strict_reader(await read(bridged, CARD))
+    completed = await read_strictly(await read(bridged, CARD))
     assert completed.returncode != 0
     assert "supportedInterfaces" in completed.stderr
 
@@ -146,16 +151,14 @@ async def test_every_other_reader_gets_the_card_of_all_versions(
     assert set(parsed.security_schemes) == set(card["securitySchemes"])
 
 
-@pytest.mark.parametrize("path", [CARD, f"/agents/rich{CARD}", ORIGINAL])
 async def test_strict_versions_serve_readers_of_v0_3_that_name_no_version(
-    strict: BridgedMesh, path: str
+    strict: BridgedMesh,
 ) -> None:
     """Clients of v0.3 send no version, and A2A 1.0 has servers treat that as v0.3."""
-    cards = [await read(strict, path), await read(strict, path, **{"A2A-Version": ""})]
-    assert cards[0] == cards[1]
-    completed = await strict_reader(cards[0])
-    assert completed.returncode == 0, completed.stderr
-    assert json.loads(completed.stdout) == cards[0]
+    paths = (CARD, f"/agents/rich{CARD}", ORIGINAL)
+    cards = [await read(strict, path) for path in paths]
+    assert cards == [await read(strict, path, **{"A2A-Version": ""}) for path in paths]
+    await check_accepted(*cards)
 
 
 async def test_strict_versions_serve_readers_of_v1_0(strict: BridgedMesh) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.grpc_client import open_bridge_grpc, refusal, send_request
 from harness.a2a.rest_client import RestCaller, user_message
+from harness.mesh.messages import join_messages
 from harness.polling import wait_for
 from harness.remote.webhook_receiver import (
     Answer,
@@ -23,7 +24,6 @@ from harness.remote.webhook_receiver import (
     open_receiver,
     status,
 )
-from harness.workflows.messages import serve_messages
 from trunkline.core.settings import Settings
 from trunkline.observe import telemetry
 from trunkline_agents.echo.agent import echo
@@ -365,7 +365,7 @@ async def test_cards_are_traced_and_health_is_not(
 async def test_reads_of_the_page_are_traced_if_their_caller_has_a_trace(
     bridged: BridgedMesh, spans: InMemorySpanExporter, tmp_path: Path
 ) -> None:
-    await serve_messages(bridged.mesh, tmp_path / "messages")
+    await join_messages(bridged.mesh)
     spans.clear()
     api = ("/session", "/tasks", "/messages", "/messages/rooms", "/messages/rooms/none")
     paths = ("/ui", "/ui/", "/ui/assets/app.js", *(f"/ui/api{path}" for path in api))

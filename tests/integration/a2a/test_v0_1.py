@@ -10,10 +10,8 @@ import pytest_asyncio
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline import agent
 from trunkline.core.settings import Settings
 from trunkline.mesh.client import allocate_task_id
-from trunkline.tasks.context import TaskContext
 from trunkline.v1 import task_service_pb2
 from trunkline_agents.echo.agent import echo
 
@@ -35,17 +33,8 @@ async def bridged(
 ) -> AsyncIterator[BridgedMesh]:
     settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("v0_1"), settings) as mesh:
-        await mesh.mesh.join(echo, guarded)
-        await mesh.mesh.join(gate.agent())
+        await mesh.mesh.join(echo, gate.agent())
         yield mesh
-
-
-@agent(name="guarded", description="Asks for credentials.")
-async def guarded(task: TaskContext) -> None:
-    if task.turn == 1:
-        await task.require_auth("log in, please")
-    else:
-        await task.reject("not like this")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -62,10 +51,6 @@ async def streamed(caller: Caller, method: str, params: Json, **headers: str) ->
     header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
     async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, header_fields) as stream:
         return await stream.rest()
-
-
-def finals(events: list[Event]) -> list[bool]:
-    return [event.result.get("final", False) for event in events]
 
 
 def artifact(text: str, index: int = 0, role: str = "answer", **fields: object) -> Json:
@@ -94,19 +79,6 @@ async def test_a_missing_session_is_created(caller: Caller) -> None:
     task = await caller.call("tasks/send", send_params("chosen-2", "hi"))
     listed = await caller.call("ListTasks", {"contextId": task["sessionId"]})
     assert listed["totalSize"] == 1
-
-
-async def test_a_stream_has_statuses_and_numbered_artifacts(caller: Caller) -> None:
-    events = await streamed(caller, "tasks/sendSubscribe", send_params("chosen-3", "count 3"))
-    assert {event.result["id"] for event in events} == {"chosen-3"}
-    assert finals(events) == [False] * (len(events) - 1) + [True]
-    states = [e.result["status"]["state"] for e in events if "status" in e.result]
-    assert states == ["submitted", "working", "completed"]
-    assert [event.result["artifact"] for event in events if "artifact" in event.result] == [
-        artifact("1 ", name="count"),
-        artifact("2 ", name="count", append=True),
-        artifact("3 ", name="count", append=True, lastChunk=True),
-    ]
 
 
 async def test_the_id_of_an_ended_task_begins_another_in_the_same_session(caller: Caller) -> None:
@@ -148,39 +120,6 @@ async def test_a_direct_reply_is_a_completed_task(caller: Caller) -> None:
     assert (await caller.error("tasks/get", {"id": "chosen-7"}))["code"] == -32001
     again = await caller.call("tasks/send", send_params("chosen-7", "echo now"))
     assert again["artifacts"] == [artifact("now", name="echo")]
-
-
-async def test_later_states_are_mapped_to_those_of_v0_1(bridged: BridgedMesh) -> None:
-    asker = bridged.at("/agents/guarded")
-    task = await asker.call("tasks/send", send_params("chosen-9", "open"))
-    assert task["status"]["state"] == "input-required"
-    assert task["status"]["message"]["parts"] == [{"type": "text", "text": "log in, please"}]
-    task = await asker.call("tasks/send", send_params("chosen-9", "hunter2"))
-    assert task["status"]["state"] == "failed"
-
-
-async def test_a_task_that_works_is_canceled_by_its_client_s_id(
-    bridged: BridgedMesh, gate: SteppedAgent
-) -> None:
-    tested = bridged.at("/agents/tested")
-    gate.began.clear()
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        tested.stream("tasks/sendSubscribe", send_params("chosen-10", "go")) as stream,
-    ):
-        await anext(stream)
-        await gate.began.wait()
-        error = await tested.error("tasks/send", send_params("chosen-10", "more"))
-        assert error["code"] == -32004
-        canceled = await tested.call("tasks/cancel", {"id": "chosen-10"})
-        events = await stream.rest()
-    assert canceled["status"]["state"] == "canceled"
-    assert events[-1].result["status"] == canceled["status"]
-    assert finals(events)[-1]
-    error = await tested.error("tasks/cancel", {"id": "chosen-10"})
-    assert error["code"] == -32002
-    assert error["data"][0]["metadata"]["taskId"] == "chosen-10"
-    assert "chosen-10" in error["message"]
 
 
 async def test_a_stream_resumes_after_an_event_with_the_same_indexes(

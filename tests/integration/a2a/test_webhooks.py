@@ -133,34 +133,6 @@ async def test_a_task_is_posted_from_its_first_event_to_its_last(
         assert re.fullmatch(r"v1,[A-Za-z0-9+/]{43}=", post.headers["webhook-signature"])
 
 
-async def test_an_interrupted_task_is_posted_and_its_next_turn_too(
-    caller: Caller, receiver: WebhookReceiver
-) -> None:
-    task = await send(caller, "ask Which one?", config(receiver))
-    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.accepted))
-    await caller.send("this one", taskId=task["id"])
-    await receiver.until(has_ended)
-    assert states(receiver.accepted) == [
-        "SUBMITTED", "INPUT_REQUIRED", "WORKING", "COMPLETED",
-    ]  # fmt: skip
-    assert text(receiver.accepted) == "answer: this one"
-
-
-async def test_a_webhook_registered_later_gets_a_snapshot_and_later_events(
-    caller: Caller, receiver: WebhookReceiver
-) -> None:
-    task = await caller.send("ask Which one?")
-    created = await caller.call(
-        "CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"])
-    )
-    assert created["id"]
-    await receiver.until(lambda seen: seen.accepted)
-    await caller.send("this one", taskId=task["id"])
-    await receiver.until(has_ended)
-    assert receiver.accepted[0].json == {"task": task}
-    assert text(receiver.accepted) == "answer: this one"
-
-
 async def test_a_webhook_in_a_later_message_is_registered_before_the_message(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
@@ -289,27 +261,6 @@ async def test_a_post_that_fails_or_is_redirected_waits_for_the_next_attempt(
         assert other.connections == 0
 
 
-async def test_a_failed_post_is_repeated_before_later_ones(
-    caller: Caller, receiver: WebhookReceiver
-) -> None:
-    refusals = [None, status(503, "retry-after: 0")]
-
-    async def decide(received: ReceivedPost) -> Answer:
-        if '"TASK_STATE_WORKING"' in received.body.decode() and refusals:
-            return refusals.pop()
-        return OK
-
-    receiver.decide = decide
-    await send(caller, "echo hello", config(receiver), now=True)
-    await receiver.until(has_ended)
-    assert states(receiver.accepted) == ["SUBMITTED", "WORKING", "COMPLETED"]
-    # The failed post is repeated unchanged; later ones follow it.
-    tried = [post for post in receiver.all if post.id == receiver.ids()[1]]
-    assert len(tried) == 3
-    assert len({post.body for post in tried}) == 1
-    assert receiver.all[:4] == [receiver.accepted[0], *tried]
-
-
 async def test_text_whose_response_was_lost_is_not_doubled(
     mesh: BridgedMesh, gate: SteppedAgent, receiver: WebhookReceiver
 ) -> None:
@@ -421,21 +372,6 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
         await caller.send("this one", taskId=task["id"])
         await other.until(has_ended)
     assert states(receiver.accepted)[-1] == "INPUT_REQUIRED"
-
-
-async def test_a_task_s_webhooks_are_visible_only_at_its_agent(
-    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
-) -> None:
-    task = await caller.send("ask Which one?")
-    other = mesh.at("/agents/tested")
-    params = config(receiver, taskId=task["id"], id="one")
-    for method in (
-        "CreateTaskPushNotificationConfig",
-        "GetTaskPushNotificationConfig",
-        "ListTaskPushNotificationConfigs",
-        "DeleteTaskPushNotificationConfig",
-    ):
-        assert (await other.error(method, params))["code"] == -32001
 
 
 WRONG: list[tuple[Json, str]] = [

@@ -3,17 +3,19 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 import pytest
+import pytest_asyncio
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import open_bridge_grpc
 from harness.agents.fuzz_agents import leaf, texts_of
 from harness.agents.inline_agents import status_texts
-from harness.mesh.small_mesh import PATIENCE_S
-from harness.remote.cutting_relay import open_relay
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
+from harness.remote.cutting_relay import Relay, open_relay
 from trunkline.a2a_client.agent_card import RemoteCard
 from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
@@ -21,70 +23,77 @@ from trunkline.core.settings import Settings
 from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 
-SEEDS = range(6)
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SEEDS = range(3)
+UNCUT = itertools.repeat(1 << 30)
+# The wire, whether its streams are resumed or reconciled, and the bytes of its first answers. Over
+# gRPC, only a stream that resumes survives cuts.
+WIRES = [
+    *(
+        (f"{binding} {version}", resumes, 1500)
+        for binding in ("JSONRPC", "HTTP+JSON")
+        for version in ("1.0", "0.3")
+        for resumes in (True, False)
+    ),
+    ("GRPC 1.0", True, 300),
+]
 
 
-def growing(seed: int, *, least: int = 1500) -> Iterator[int]:
+def growing(seed: int, least: int) -> Iterator[int]:
     """Early answers are cut sooner than later ones, so that a snapshot arrives eventually."""
     rng = random.Random(seed)
     for number in itertools.count():
         yield rng.randrange(least, 3 * least) + least * number // 8
 
 
-@pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "reconciled"])
-@pytest.mark.parametrize("spoken", ["JSONRPC 1.0", "JSONRPC 0.3", "HTTP+JSON 1.0", "HTTP+JSON 0.3"])
+@dataclass(frozen=True)
+class CutMesh:
+    """A mesh whose public addresses are those of relays."""
+
+    mesh: SmallMesh
+    http: Relay
+    grpc: Relay
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cut(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CutMesh]:
+    async with AsyncExitStack() as stack:
+        http, grpc = [await stack.enter_async_context(open_relay(UNCUT)) for _ in range(2)]
+        settings = Settings(default_agent="leaf", public_url=f"http://{http.address}")
+        folder = tmp_path_factory.mktemp("mesh")
+        bridged = await stack.enter_async_context(open_bridged_mesh(folder, settings))
+        edge = await stack.enter_async_context(open_bridge_grpc(bridged))
+        http.target, grpc.target = bridged.url.removeprefix("http://"), edge.address
+        bridged.bridge.addresses.grpc = grpc.address
+        await bridged.mesh.join(leaf)
+        yield CutMesh(bridged.mesh, http, grpc)
+
+
+@pytest.mark.parametrize(("wire", "resumes", "least"), WIRES)
 async def test_text_survives_cuts_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: str, *, resumes: bool
+    cut: CutMesh, monkeypatch: pytest.MonkeyPatch, wire: str, *, resumes: bool, least: int
 ) -> None:
     monkeypatch.setattr(RemoteCard, "supports_resume", property(lambda _: resumes))
-    binding, version = spoken.split()
-    async with asyncio.timeout(PATIENCE_S), open_relay(growing(7)) as relay:
-        settings = Settings(default_agent="leaf", public_url=f"http://{relay.address}")
-        remote = RemoteSettings(
-            url=f"http://{relay.address}",
-            name="far",
-            bindings=(binding,),
-            versions=(version,),
-            breaker=BreakerSettings(failures=1000),
-        )
-        async with open_bridged_mesh(tmp_path, settings) as bridged:
-            relay.target = bridged.url.removeprefix("http://")
-            await bridged.mesh.join(leaf)
-            relay.budgets = itertools.repeat(1 << 20)
-            async with connect_remote_agent(remote) as found:
-                relay.budgets = growing(7)
-                await bridged.mesh.join(found.agent)
-                for seed in SEEDS:
-                    task = await bridged.mesh.ask(str(seed), agent="far")
-                    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
-                    texts_by_name = {
-                        a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts
-                    }
-                    assert texts_by_name == texts_of(seed)
-        assert relay.cuts > 0
-
-
-async def test_over_grpc_the_stream_resumes_after_the_last_event(tmp_path: Path) -> None:
-    async with asyncio.timeout(PATIENCE_S), open_relay(itertools.repeat(1 << 20)) as relay:
-        settings = Settings(default_agent="leaf")
-        async with (
-            open_bridged_mesh(tmp_path, settings) as bridged,
-            open_bridge_grpc(bridged) as grpc,
-        ):
-            relay.target = grpc.address
-            bridged.bridge.addresses.grpc = relay.address
-            await bridged.mesh.join(leaf)
-            remote = RemoteSettings(
-                url=bridged.url, name="far", bindings=("GRPC",), hosts=("127.0.0.1",)
-            )
-            async with connect_remote_agent(remote) as found:
-                await bridged.mesh.join(found.agent)
-                relay.budgets = growing(3, least=300)
-                for seed in SEEDS:
-                    task = await bridged.mesh.ask(str(seed), agent="far")
-                    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
-                    texts_by_name = {
-                        a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts
-                    }
-                    assert texts_by_name == texts_of(seed)
-                assert relay.cuts > 0
+    binding, version = wire.split()
+    name = f"far-{WIRES.index((wire, resumes, least))}"
+    settings = RemoteSettings(
+        url=f"http://{cut.http.address}",
+        name=name,
+        bindings=(binding,),
+        versions=(version,),
+        hosts=("127.0.0.1",),
+        breaker=BreakerSettings(failures=1000),
+    )
+    relay = cut.grpc if binding == "GRPC" else cut.http
+    before = relay.cuts
+    async with asyncio.timeout(PATIENCE_S), connect_remote_agent(settings) as remote:
+        await cut.mesh.join(remote.agent)
+        relay.budgets = growing(7, least)
+        for seed in SEEDS:
+            task = await cut.mesh.ask(str(seed), agent=name)
+            assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
+            texts = {each.name: "".join(p.text for p in each.parts) for each in task.task.artifacts}
+            assert texts == texts_of(seed)
+        relay.budgets = UNCUT
+    assert relay.cuts > before

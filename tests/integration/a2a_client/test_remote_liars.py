@@ -1,14 +1,16 @@
 """Remote agents that break the protocol or the connection, or are unusual: our task ends well."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from harness.agents.inline_agents import status_texts, texts
-from harness.mesh.small_mesh import SmallMesh
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from harness.remote.scripted_agent import (
     Answer,
     ScriptedAgent,
@@ -37,17 +39,59 @@ from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 STREAM = "SendStreamingMessage"
 SETTINGS = RemoteSettings(url="", name="far", breaker=BreakerSettings(failures=1000))
 
 
-async def ask(
-    mesh: SmallMesh, agent: ScriptedAgent, text: str = "hello", **settings: Any
-) -> snapshot_pb2.TaskSnapshot:
-    """Put the agent on the mesh, and ask it."""
-    remote = connect_remote_agent(replace(SETTINGS, url=agent.url, **settings))
-    await mesh.join((await mesh.enter(remote)).agent)
-    return await mesh.ask(text, agent="far")
+@dataclass
+class Far:
+    """A mesh, and an agent elsewhere that answers by the script of a test.
+
+    Each test, and each call with settings, puts the agent on the mesh under another name.
+    """
+
+    mesh: SmallMesh
+    agent: ScriptedAgent
+    joined: int = 0
+
+    async def join(self, agent: ScriptedAgent | None = None, **settings: Any) -> str:
+        """Put an agent elsewhere on the mesh; return its name there."""
+        self.joined += 1
+        name = f"far-{self.joined}"
+        url = (agent or self.agent).url
+        remote = connect_remote_agent(replace(SETTINGS, url=url, name=name, **settings))
+        await self.mesh.join((await self.mesh.enter(remote)).agent)
+        return name
+
+    async def ask(
+        self, agent: ScriptedAgent | None = None, **settings: Any
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Put an agent elsewhere on the mesh, and ask it."""
+        return await self.mesh.ask("hello", agent=await self.join(agent, **settings))
+
+    async def ask_shared(self) -> snapshot_pb2.TaskSnapshot:
+        """Ask the agent as the remote agent `far`, which all tests share."""
+        return await self.mesh.ask("hello", agent="far")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Far]:
+    async with scripted_agent() as agent, open_small_mesh(tmp_path_factory.mktemp("mesh")) as mesh:
+        remote = await mesh.enter(connect_remote_agent(replace(SETTINGS, url=agent.url)))
+        await mesh.join(remote.agent)
+        yield Far(mesh, agent)
+
+
+@pytest.fixture
+def far(served: Far) -> Far:
+    """The mesh, and the agent without the script of an earlier test."""
+    for method in served.agent.answers.keys() - {"card"}:
+        del served.agent.answers[method]
+    served.agent.on("CancelTask", result(task("CANCELED")["task"]))
+    served.agent.calls.clear()
+    return served
 
 
 BREACHES: dict[str, tuple[Answer, str]] = {
@@ -113,18 +157,16 @@ BREACHES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("name", BREACHES)
-async def test_a_protocol_violation_fails_the_task_with_the_reason(
-    name: str, mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
+async def test_a_protocol_violation_fails_the_task_with_the_reason(name: str, far: Far) -> None:
     answer, reason = BREACHES[name]
-    scripted.on(STREAM, answer)
-    ended = await ask(mesh, scripted)
+    far.agent.on(STREAM, answer)
+    ended = await far.ask()
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert reason in status_texts(ended)
-    assert "remote agent 'far'" in status_texts(ended)
+    assert "remote agent 'far-" in status_texts(ended)
     # If the remote task was known, it was canceled.
     if ended.children:
-        assert (await scripted.until("CancelTask")).params["id"] == "t-1"
+        assert (await far.agent.until("CancelTask")).params["id"] == "t-1"
     else:
         assert "t-1" not in str(ended.task.metadata)
 
@@ -154,13 +196,13 @@ BAD_PARTS: dict[str, object] = {
 
 @pytest.mark.parametrize("name", BAD_PARTS)
 async def test_a_part_that_cannot_be_used_costs_only_itself(
-    name: str, mesh: SmallMesh, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+    name: str, far: Far, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = BAD_PARTS[name]
     done = status("COMPLETED", "done")
     done["statusUpdate"]["status"]["message"]["parts"].insert(0, bad)
-    scripted.on(STREAM, stream(task(), update(bad, GOOD), done))
-    ended = await ask(mesh, scripted)
+    far.agent.on(STREAM, stream(task(), update(bad, GOOD), done))
+    ended = await far.ask()
     assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     assert texts(ended) == ["good"]
     assert status_texts(ended) == "done"
@@ -170,7 +212,7 @@ async def test_a_part_that_cannot_be_used_costs_only_itself(
 def left_out(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the members that the log says were left out."""
     records = [each.__dict__ for each in caplog.records if each.message == "remote.left_out"]
-    assert {record["peer"] for record in records} == {"remote agent 'far'"}
+    assert all(record["peer"].startswith("remote agent 'far") for record in records)
     return [record["member"] for record in records]
 
 
@@ -211,11 +253,11 @@ BAD_ENTRIES: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize("name", BAD_ENTRIES)
 async def test_an_entry_that_cannot_be_used_costs_only_itself(
-    name: str, mesh: SmallMesh, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+    name: str, far: Far, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer, member = BAD_ENTRIES[name]
-    scripted.on(STREAM, answer)
-    ended = await ask(mesh, scripted)
+    far.agent.on(STREAM, answer)
+    ended = await far.ask()
     assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     assert texts(ended) == ["good"]
     assert left_out(caplog) == [member]
@@ -238,35 +280,29 @@ BAD_SKILLS: dict[str, tuple[object, list[str], str]] = {
 
 @pytest.mark.parametrize("name", BAD_SKILLS)
 async def test_a_skill_that_cannot_be_used_costs_only_itself(
-    name: str, tmp_path: Path, scripted: ScriptedAgent, caplog: pytest.LogCaptureFixture
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, skills, member = BAD_SKILLS[name]
-    scripted.card["skills"] = [bad, GOOD_SKILL]
-    scripted.card["supportedInterfaces"].append("x")
-    scripted.card["defaultInputModes"] = ["text/plain", 7]
-    settings = replace(SETTINGS, url=scripted.url, data_dir=tmp_path)
-    async with connect_remote_agent(settings) as remote:
-        card = remote.agent.card
-        assert [skill.id for skill in card.skills] == skills
-        assert list(card.default_input_modes) == ["text/plain"]
+    async with scripted_agent() as agent:
+        agent.card["skills"] = [bad, GOOD_SKILL]
+        agent.card["supportedInterfaces"].append("x")
+        agent.card["defaultInputModes"] = ["text/plain", 7]
+        settings = replace(SETTINGS, url=agent.url, data_dir=tmp_path)
+        async with connect_remote_agent(settings) as remote:
+            card = remote.agent.card
+            assert [skill.id for skill in card.skills] == skills
+            assert list(card.default_input_modes) == ["text/plain"]
     assert sorted(left_out(caplog)) == sorted(
         [member, "card.supportedInterfaces[1]", "card.defaultInputModes[1]"]
     )
 
 
-async def test_a_capability_that_cannot_be_read_may_be_required(scripted: ScriptedAgent) -> None:
-    scripted.card["capabilities"]["extensions"] = [{"uri": 7, "required": True}]
-    with pytest.raises(PeerProtocolError, match="no agent card"):
-        async with connect_remote_agent(replace(SETTINGS, url=scripted.url)):
-            pass
-
-
-async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
-    scripted.on(STREAM, stream(task(), chunk("a" * 600), chunk("b" * 600, append=True)))
-    ended = await ask(mesh, scripted, content_bytes=1000)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "more than" in status_texts(ended)
-    assert texts(ended) == ["a" * 600]
+async def test_a_capability_that_cannot_be_read_may_be_required() -> None:
+    async with scripted_agent() as agent:
+        agent.card["capabilities"]["extensions"] = [{"uri": 7, "required": True}]
+        with pytest.raises(PeerProtocolError, match="no agent card"):
+            async with connect_remote_agent(replace(SETTINGS, url=agent.url)):
+                pass
 
 
 TOO_MANY: dict[str, Answer] = {
@@ -278,35 +314,14 @@ TOO_MANY: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("name", TOO_MANY)
-async def test_too_many_artifacts_are_refused(
-    name: str, mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, TOO_MANY[name])
-    ended = await ask(mesh, scripted)
+async def test_too_many_artifacts_are_refused(name: str, far: Far) -> None:
+    far.agent.on(STREAM, TOO_MANY[name])
+    ended = await far.ask_shared()
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "more than 1000 artifacts in one turn" in status_texts(ended)
-    async with Client(scripted.url) as client:
+    async with Client(far.agent.url) as client:
         with pytest.raises(PeerProtocolError, match="more than 1000 artifacts in one turn"):
             await client.ask("hi")
-
-
-async def test_endless_silence_ends_the_task_on_both_sides(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), then=asyncio.Event()))
-    # Far longer than the remote task takes to become known, because only then can it be canceled.
-    ended = await ask(mesh, scripted, idle_s=1.5)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "nothing came for 1.5 s" in status_texts(ended)
-    await scripted.until("CancelTask")
-
-
-async def test_silence_from_the_start_ends_the_task(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, silence)
-    ended = await ask(mesh, scripted, idle_s=0.3)
-    assert "nothing came for 0.3 s" in status_texts(ended)
 
 
 LATE_ARTIFACTS: dict[str, tuple[Answer, Answer, list[str]]] = {
@@ -351,156 +366,199 @@ LATE_ARTIFACTS: dict[str, tuple[Answer, Answer, list[str]]] = {
 
 @pytest.mark.parametrize("name", LATE_ARTIFACTS)
 async def test_an_artifact_after_the_end_of_the_task_is_part_of_the_answer(
-    name: str, mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+    name: str, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "LATE_EVENTS_S", 0.2)
     answer, task_answer, expected = LATE_ARTIFACTS[name]
-    scripted.on(STREAM, answer)
-    scripted.on("GetTask", task_answer)
-    ended = await ask(mesh, scripted)
+    far.agent.on(STREAM, answer)
+    far.agent.on("GetTask", task_answer)
+    ended = await far.ask_shared()
     assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     assert texts(ended) == expected
-    assert len(scripted.find_requests("GetTask")) <= 1
+    assert len(far.agent.find_requests("GetTask")) <= 1
 
 
-async def test_a_cut_stream_continues_from_a_snapshot_without_doubling_or_loss(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), chunk("one "), chunk("two ", append=True), cut=True))
-    known = task(artifacts=[artifact("one two three ")])
-    scripted.on("SubscribeToTask", stream(known, chunk("four", append=True), status("COMPLETED")))
-    whole = task("COMPLETED", artifacts=[artifact("one two three four")])
-    scripted.on("GetTask", result(whole["task"]))
-    ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
-    assert texts(ended) == ["one two three four"]
+def whole(text: str, state: str = "COMPLETED") -> Answer:
+    """Answer `GetTask` with a task that has this text."""
+    return result(task(state, artifacts=[artifact(text)])["task"])
 
 
-async def test_text_doubled_by_a_gap_is_corrected_at_the_end(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), chunk("one ", lastChunk=False), cut=True))
+@dataclass(frozen=True)
+class Turn:
+    """A turn of the remote agent, and how ours ends."""
+
+    script: Mapping[str, tuple[Answer, ...]]
+    """The answers for each method."""
+    texts: list[str]
+    state: State.ValueType = State.TASK_STATE_COMPLETED
+    reason: str = ""
+    """A part of the status text."""
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """How often a method was called."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+ONE = stream(task(), chunk("one"), status("COMPLETED"))
+CUT = stream(task(), chunk("on"), cut=True)
+OLD_TASK = {"kind": "task", "id": "t-1", "contextId": "c-1", "status": {"state": "completed"}}
+BUSY = http("429 Too Many Requests", more="retry-after: 0\r\n")
+ONE_FAILURE: dict[str, Any] = {"breaker": BreakerSettings(failures=1)}
+TURNS: dict[str, Turn] = {
+    "more content than the limit": Turn(
+        {STREAM: (stream(task(), chunk("a" * 600), chunk("b" * 600, append=True)),)},
+        ["a" * 600],
+        State.TASK_STATE_FAILED,
+        "more than",
+        settings={"content_bytes": 1000},
+    ),
+    "silence from the start": Turn(
+        {STREAM: (silence,)},
+        [],
+        State.TASK_STATE_FAILED,
+        "nothing came for 0.3 s",
+        settings={"idle_s": 0.3},
+    ),
+    "a cut stream continues from a snapshot without doubling or loss": Turn(
+        {
+            STREAM: (stream(task(), chunk("one "), chunk("two ", append=True), cut=True),),
+            "SubscribeToTask": (
+                stream(
+                    task(artifacts=[artifact("one two three ")]),
+                    chunk("four", append=True),
+                    status("COMPLETED"),
+                ),
+            ),
+            "GetTask": (whole("one two three four"),),
+        },
+        ["one two three four"],
+    ),
     # The snapshot contains text that the stream then repeats.
-    known = task(artifacts=[artifact("one two ")])
-    scripted.on("SubscribeToTask", stream(known, chunk("two ", append=True), status("COMPLETED")))
-    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two ")])["task"]))
-    assert texts(await ask(mesh, scripted)) == ["one two "]
+    "text doubled by a gap is corrected at the end": Turn(
+        {
+            STREAM: (stream(task(), chunk("one ", lastChunk=False), cut=True),),
+            "SubscribeToTask": (
+                stream(
+                    task(artifacts=[artifact("one two ")]),
+                    chunk("two ", append=True),
+                    status("COMPLETED"),
+                ),
+            ),
+            "GetTask": (whole("one two "),),
+        },
+        ["one two "],
+    ),
+    "a task that ended during the gap is read": Turn(
+        {STREAM: (CUT,), "SubscribeToTask": (error(-32004),), "GetTask": (whole("one"),)},
+        ["one"],
+    ),
+    "a peer whose subscriptions lack a snapshot is polled": Turn(
+        {
+            STREAM: (CUT,),
+            "SubscribeToTask": (stream(chunk("e more", append=True)),),
+            "GetTask": (whole("one mo", "WORKING"), whole("one more")),
+        },
+        ["one more"],
+        calls={"SubscribeToTask": 1},
+    ),
+    "a card may declare streams that do not exist": Turn(
+        {
+            STREAM: (error(-32004),),
+            "SendMessage": (result(task("COMPLETED", artifacts=[artifact("one")])),),
+        },
+        ["one"],
+    ),
+    "a stream may be a single response": Turn(
+        {STREAM: (result(task("COMPLETED", artifacts=[artifact("one")])),)}, ["one"]
+    ),
+    "a peer with another version than on its card is called in its version": Turn(
+        {
+            STREAM: (error(-32601),),
+            "message/stream": (stream({**OLD_TASK, "artifacts": [artifact("one")]}),),
+        },
+        ["one"],
+    ),
+    "if neither version works, the first refusal is the error": Turn(
+        {}, [], State.TASK_STATE_FAILED, "refused"
+    ),
+    "an overloaded peer is retried after its delay": Turn(
+        {STREAM: (BUSY, http("503 Service Unavailable"), ONE)}, ["one"]
+    ),
+    "an overloaded agent opens no breaker": Turn(
+        {STREAM: (BUSY, ONE)}, ["one"], settings=ONE_FAILURE
+    ),
+    "a message that may have arrived is not sent twice": Turn(
+        {STREAM: (raw(),)}, [], State.TASK_STATE_FAILED, "may have arrived", calls={STREAM: 1}
+    ),
+    "the task of an unreachable peer fails with the reason": Turn(
+        {STREAM: (CUT,), "SubscribeToTask": (raw(),), "GetTask": (raw(),)},
+        ["on"],
+        State.TASK_STATE_FAILED,
+        "can't be reached",
+        settings={"patience_s": 0.5},
+    ),
+    "a canceled remote task is canceled here": Turn(
+        {STREAM: (stream(task(), status("CANCELED", "by its operator")),)},
+        [],
+        State.TASK_STATE_CANCELED,
+        "by its operator",
+    ),
+}
 
 
-async def test_a_resumable_stream_continues_after_its_last_event(mesh: SmallMesh) -> None:
+@pytest.mark.parametrize("name", TURNS)
+async def test_a_turn_ends_as_well_as_the_peer_allows(name: str, far: Far) -> None:
+    turn = TURNS[name]
+    for method, answers in turn.script.items():
+        far.agent.on(method, *answers)
+    ended = await far.ask(**turn.settings)
+    assert ended.task.status.state == turn.state, status_texts(ended)
+    assert texts(ended) == turn.texts
+    assert turn.reason in status_texts(ended)
+    for method, count in turn.calls.items():
+        assert len(far.agent.find_requests(method)) == count
+    # The header names the version of each call.
+    for call in far.agent.find_requests("message/stream"):
+        assert call.headers["a2a-version"] == "0.3"
+
+
+async def test_endless_silence_ends_the_task_on_both_sides(far: Far) -> None:
+    far.agent.on(STREAM, stream(task(), then=asyncio.Event()))
+    # Far longer than the remote task takes to become known, because only then can it be canceled.
+    ended = await far.ask(idle_s=1.5)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "nothing came for 1.5 s" in status_texts(ended)
+    await far.agent.until("CancelTask")
+
+
+async def test_a_resumable_stream_continues_after_its_last_event(far: Far) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, stream(task(), chunk("one "), ids=True, cut=True))
         agent.on("SubscribeToTask", stream(chunk("two", append=True), status("COMPLETED")))
-        ended = await ask(mesh, agent)
-        assert texts(ended) == ["one two"]
+        assert texts(await far.ask(agent)) == ["one two"]
         assert agent.find_requests("SubscribeToTask")[0].headers["last-event-id"] == "2"
         assert agent.find_requests(STREAM)[0].headers["a2a-extensions"] == RESUME_EXTENSION
         assert not agent.find_requests("GetTask")
 
 
-async def test_a_task_that_ended_during_the_gap_is_read(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
-    scripted.on("SubscribeToTask", error(-32004))
-    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one")])["task"]))
-    ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert texts(ended) == ["one"]
-
-
-async def test_a_peer_whose_subscriptions_lack_a_snapshot_is_polled(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
-    scripted.on("SubscribeToTask", stream(chunk("e more", append=True)))
-    scripted.on(
-        "GetTask",
-        result(task(artifacts=[artifact("one mo")])["task"]),
-        result(task("COMPLETED", artifacts=[artifact("one more")])["task"]),
-    )
-    ended = await ask(mesh, scripted)
-    assert texts(ended) == ["one more"]
-    assert len(scripted.find_requests("SubscribeToTask")) == 1
-
-
-async def test_a_peer_without_streams_is_polled_until_the_end(mesh: SmallMesh) -> None:
+async def test_a_peer_without_streams_is_polled_until_the_end(far: Far) -> None:
     async with scripted_agent(streaming=False) as agent:
         agent.on("SendMessage", result(task("SUBMITTED")))
-        agent.on(
-            "GetTask",
-            result(task(artifacts=[artifact("o")])["task"]),
-            result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
-        )
-        assert texts(await ask(mesh, agent)) == ["one"]
+        agent.on("GetTask", whole("o", "WORKING"), whole("one"))
+        assert texts(await far.ask(agent)) == ["one"]
         configuration = agent.find_requests("SendMessage")[0].params["configuration"]
         assert configuration["returnImmediately"] is True
 
 
-async def test_a_polled_task_that_still_writes_is_not_idle(mesh: SmallMesh) -> None:
+async def test_a_polled_task_that_still_writes_is_not_idle(far: Far) -> None:
     """New content in a polled snapshot restarts `idle_s`, as an event of a stream does."""
     growing = ["x" * length for length in range(1, 17)]
     async with scripted_agent(streaming=False) as agent:
         agent.on("SendMessage", result(task("WORKING")))
-        agent.on(
-            "GetTask",
-            *(result(task("WORKING", artifacts=[artifact(text)])["task"]) for text in growing),
-            result(task("COMPLETED", artifacts=[artifact(growing[-1])])["task"]),
-        )
+        agent.on("GetTask", *(whole(text, "WORKING") for text in growing), whole(growing[-1]))
         # The polls take longer than this in all.
-        ended = await ask(mesh, agent, idle_s=1.2)
+        ended = await far.ask(agent, idle_s=1.2)
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
         assert texts(ended) == [growing[-1]]
-
-
-async def test_a_card_may_declare_streams_that_do_not_exist(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, error(-32004))
-    scripted.on("SendMessage", result(task("COMPLETED", artifacts=[artifact("one")])))
-    assert texts(await ask(mesh, scripted)) == ["one"]
-
-
-async def test_a_stream_may_be_a_single_response(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
-    scripted.on(STREAM, result(task("COMPLETED", artifacts=[artifact("one")])))
-    assert texts(await ask(mesh, scripted)) == ["one"]
-
-
-async def test_a_peer_with_another_version_than_on_its_card_is_called_in_its_version(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    old = {"kind": "task", "id": "t-1", "contextId": "c-1", "status": {"state": "completed"}}
-    scripted.on(STREAM, error(-32601))
-    scripted.on("message/stream", stream({**old, "artifacts": [artifact("one")]}))
-    assert texts(await ask(mesh, scripted)) == ["one"]
-    assert scripted.find_requests("message/stream")[0].headers["a2a-version"] == "0.3"
-
-
-async def test_if_neither_version_works_the_first_refusal_is_the_error(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "refused" in status_texts(ended)
-
-
-async def test_an_overloaded_peer_is_retried_after_its_delay(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    overloaded = http("429 Too Many Requests", more="retry-after: 0\r\n")
-    away = http("503 Service Unavailable")
-    scripted.on(STREAM, overloaded, away, stream(task(), chunk("one"), status("COMPLETED")))
-    assert texts(await ask(mesh, scripted)) == ["one"]
-
-
-async def test_a_message_that_may_have_arrived_is_not_sent_twice(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, raw())
-    ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "may have arrived" in status_texts(ended)
-    assert len(scripted.find_requests(STREAM)) == 1
 
 
 FAILED_SERVERS: dict[str, tuple[str, str, str, str]] = {
@@ -526,24 +584,22 @@ FAILED_SERVERS: dict[str, tuple[str, str, str, str]] = {
 @pytest.mark.parametrize("name", FAILED_SERVERS)
 @pytest.mark.parametrize("streaming", [True, False], ids=["stream", "response"])
 async def test_the_text_of_a_failure_has_its_http_status(
-    name: str, mesh: SmallMesh, *, streaming: bool
+    name: str, far: Far, *, streaming: bool
 ) -> None:
     binding, answered, body, expected = FAILED_SERVERS[name]
     async with scripted_agent(streaming=streaming) as agent:
         agent.card["supportedInterfaces"][0]["protocolBinding"] = binding
         for method in (STREAM, "SendMessage", "/message:stream", "/message:send"):
             agent.on(method, http(answered, body, kind="application/json"))
-        ended = await ask(mesh, agent)
+        ended = await far.ask(agent)
         assert ended.task.status.state == State.TASK_STATE_FAILED
         assert expected in status_texts(ended)
 
 
-async def test_a_turn_waits_for_the_probe_of_a_breaker_that_its_tries_opened(
-    mesh: SmallMesh,
-) -> None:
+async def test_a_turn_waits_for_the_probe_of_a_breaker_that_its_tries_opened(far: Far) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
-        agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
-        ended = await ask(mesh, agent, breaker=BreakerSettings(failures=1))
+        agent.on(STREAM, raw(), ONE)
+        ended = await far.ask(agent, **ONE_FAILURE)
         assert texts(ended) == ["one"], status_texts(ended)
         first, second = agent.find_requests(STREAM)
         assert first.params["message"] == second.params["message"]
@@ -561,50 +617,24 @@ ANSWERS_OF_A_RUNNING_AGENT: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS_OF_A_RUNNING_AGENT)
-async def test_an_answer_of_a_running_agent_opens_no_breaker(
-    name: str, mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    whole = stream(task(), chunk("one"), status("COMPLETED"))
-    scripted.on(STREAM, ANSWERS_OF_A_RUNNING_AGENT[name], whole)
-    failed = await ask(mesh, scripted, breaker=BreakerSettings(failures=1))
+async def test_an_answer_of_a_running_agent_opens_no_breaker(name: str, far: Far) -> None:
+    far.agent.on(STREAM, ANSWERS_OF_A_RUNNING_AGENT[name], ONE)
+    agent = await far.join(**ONE_FAILURE)
+    failed = await far.mesh.ask("hello", agent=agent)
     assert failed.task.status.state == State.TASK_STATE_FAILED
-    assert texts(await mesh.ask("hello", agent="far")) == ["one"]
+    assert texts(await far.mesh.ask("hello", agent=agent)) == ["one"]
 
 
-async def test_an_overloaded_agent_opens_no_breaker(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    overloaded = http("429 Too Many Requests", more="retry-after: 0\r\n")
-    scripted.on(STREAM, overloaded, stream(task(), chunk("one"), status("COMPLETED")))
-    assert texts(await ask(mesh, scripted, breaker=BreakerSettings(failures=1))) == ["one"]
-
-
-async def test_the_task_of_an_unreachable_peer_fails_with_the_reason(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
-    scripted.on("SubscribeToTask", raw())
-    scripted.on("GetTask", raw())
-    ended = await ask(mesh, scripted, patience_s=0.5)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "can't be reached" in status_texts(ended)
-    assert texts(ended) == ["on"]
-
-
-async def test_a_peer_that_accepts_only_its_own_contexts_gets_none(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, error(-32602), stream(task(), status("COMPLETED")))
-    ended = await ask(mesh, scripted)
+async def test_a_peer_that_accepts_only_its_own_contexts_gets_none(far: Far) -> None:
+    far.agent.on(STREAM, error(-32602), stream(task(), status("COMPLETED")))
+    ended = await far.ask()
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    first, second = scripted.find_requests(STREAM)
+    first, second = far.agent.find_requests(STREAM)
     assert first.params["message"]["contextId"]
     assert "contextId" not in second.params["message"]
 
 
-async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
+async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(far: Far) -> None:
     data = {"data": {"n": [1, "two", None]}, "metadata": {"k": "v"}}
     update = {
         "taskId": "t-1",
@@ -618,7 +648,7 @@ async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(
             "parts": [data, {"raw": "AAE=", "filename": "f", "mediaType": "image/png"}],
         },
     }
-    scripted.on(
+    far.agent.on(
         STREAM,
         stream(
             task(metadata={"theirs": 1, "trunkline/attempt": 9}),
@@ -630,7 +660,7 @@ async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(
             status("COMPLETED", "done", metadata={"cost": 3}),
         ),
     )
-    ended = await ask(mesh, scripted)
+    ended = await far.ask_shared()
     text, other_artifacts = ended.task.artifacts
     assert text.parts[0].text == "final text"
     assert (other_artifacts.name, other_artifacts.description) == ("data", "what it is")
@@ -647,30 +677,17 @@ async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(
     assert not has_member(ended.task.metadata, "trunkline/attempt")
 
 
-async def test_a_cancel_that_fails_is_repeated_later(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), status("INPUT_REQUIRED", "which?")))
-    scripted.on("CancelTask", raw(), result(task("CANCELED")["task"]))
-    waiting = await ask(mesh, scripted)
+async def test_a_cancel_that_fails_is_repeated_later(far: Far) -> None:
+    far.agent.on(STREAM, stream(task(), status("INPUT_REQUIRED", "which?")))
+    far.agent.on("CancelTask", raw(), result(task("CANCELED")["task"]))
+    waiting = await far.ask_shared()
     task_id = waiting.task.id
-    canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
+    canceled = await far.mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    await scripted.until("CancelTask", times=2)
+    await far.agent.until("CancelTask", times=2)
 
 
-async def test_a_canceled_remote_task_is_canceled_here(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), status("CANCELED", "by its operator")))
-    ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_CANCELED
-    assert status_texts(ended) == "by its operator"
-
-
-async def test_the_next_turn_continues_the_remote_task_and_its_artifacts(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
+async def test_the_next_turn_continues_the_remote_task_and_its_artifacts(far: Far) -> None:
     question = status("INPUT_REQUIRED", "which?")
     question_status = {
         "state": "TASK_STATE_INPUT_REQUIRED",
@@ -679,65 +696,52 @@ async def test_the_next_turn_continues_the_remote_task_and_its_artifacts(
     reply_task = {
         "task": {**task()["task"], "status": question_status, "artifacts": [artifact("one ")]}
     }
-    scripted.on(
+    far.agent.on(
         STREAM,
         stream(task(), chunk("one "), question),
         stream(reply_task, status("WORKING"), chunk("two", append=True), status("COMPLETED")),
     )
-    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
-        await mesh.join(remote.agent)
-        first = await mesh.ask("hello", agent="far")
-        assert first.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-        ended = await mesh.ask("this", agent="far", task_id=first.task.id)
+    first = await far.ask_shared()
+    assert first.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    ended = await far.mesh.ask("this", agent="far", task_id=first.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
-    sent_message = scripted.find_requests(STREAM)[1].params["message"]
+    sent_message = far.agent.find_requests(STREAM)[1].params["message"]
     assert (sent_message["taskId"], sent_message["contextId"]) == ("t-1", "c-1")
 
 
-async def test_a_remote_task_that_continued_on_its_own_is_read_as_ended(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), status("AUTH_REQUIRED", "log in")), error(-32004))
-    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one")])["task"]))
-    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
-        await mesh.join(remote.agent)
-        first = await mesh.ask("hello", agent="far")
-        assert first.task.status.state == State.TASK_STATE_AUTH_REQUIRED
-        ended = await mesh.ask("done", agent="far", task_id=first.task.id)
+async def test_a_remote_task_that_continued_on_its_own_is_read_as_ended(far: Far) -> None:
+    far.agent.on(STREAM, stream(task(), status("AUTH_REQUIRED", "log in")), error(-32004))
+    far.agent.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one")])["task"]))
+    first = await far.ask_shared()
+    assert first.task.status.state == State.TASK_STATE_AUTH_REQUIRED
+    ended = await far.mesh.ask("done", agent="far", task_id=first.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one"]
 
 
-async def test_a_silent_stream_is_reopened(
-    mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_stream_is_reopened(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_follower, "_STREAM_IDLE_S", 0.1)
-    scripted.on(STREAM, stream(task(), chunk("one "), then=asyncio.Event()))
+    far.agent.on(STREAM, stream(task(), chunk("one "), then=asyncio.Event()))
     known = task(artifacts=[artifact("one ")])
-    scripted.on("SubscribeToTask", stream(known, chunk("two", append=True), status("COMPLETED")))
-    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two")])["task"]))
-    ended = await ask(mesh, scripted)
+    far.agent.on("SubscribeToTask", stream(known, chunk("two", append=True), status("COMPLETED")))
+    far.agent.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two")])["task"]))
+    ended = await far.ask_shared()
     assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     assert texts(ended) == ["one two"]
 
 
-async def test_each_of_our_conversations_has_its_own_remote_context(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
-    scripted.on(STREAM, stream(task(), status("COMPLETED")))
-    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
-        await mesh.join(remote.agent)
-        for context_id, account in (("c", "ann"), ("c", "ann"), ("c", "bob"), ("d", "ann")):
-            message = mesh.message("hello")
-            message.context_id = context_id
-            await mesh.client("far").send_message(
-                agent="far",
-                message=message,
-                submission=message_service_pb2.Submission(account=account),
-            )
+async def test_each_of_our_conversations_has_its_own_remote_context(far: Far) -> None:
+    far.agent.on(STREAM, stream(task(), status("COMPLETED")))
+    for context_id, account in (("c", "ann"), ("c", "ann"), ("c", "bob"), ("d", "ann")):
+        message = far.mesh.message("hello", context_id=context_id)
+        await far.mesh.client("far").send_message(
+            agent="far",
+            message=message,
+            submission=message_service_pb2.Submission(account=account),
+        )
     first, again, other, next_one = (
-        call.params["message"]["contextId"] for call in scripted.find_requests(STREAM)
+        call.params["message"]["contextId"] for call in far.agent.find_requests(STREAM)
     )
     assert first == again
     assert len({first, other, next_one}) == 3

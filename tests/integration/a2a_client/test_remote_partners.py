@@ -34,15 +34,16 @@ async def partner(request: pytest.FixtureRequest) -> AsyncIterator[str]:
         yield (await read_line(process, "ready "))["url"]
 
 
-@pytest_asyncio.fixture(loop_scope="module", params=BINDINGS)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BINDINGS)
 async def mesh(
-    partner: str, request: pytest.FixtureRequest, tmp_path: Path
+    partner: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[SmallMesh]:
     """A mesh with the partner on it, under the name `far`."""
     settings = RemoteSettings(
         url=partner, name="far", bindings=(request.param,), hosts=("127.0.0.1",)
     )
-    async with open_small_mesh(tmp_path) as mesh, connect_remote_agent(settings) as remote:
+    folder = tmp_path_factory.mktemp("mesh")
+    async with open_small_mesh(folder) as mesh, connect_remote_agent(settings) as remote:
         await mesh.join(remote.agent)
         yield mesh
 

@@ -28,7 +28,7 @@ from harness.a2a.graphql_mesh import (
     read_to_end,
 )
 from harness.agents.teacher import teacher
-from harness.mesh.messaging import join_messages
+from harness.mesh.messages import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.core.settings import GraphQLSettings, Settings

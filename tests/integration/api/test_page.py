@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from harness.a2a.bridged_mesh import Event, Stream, open_bridged_mesh
 from harness.a2a.page_mesh import KEYS, PageMesh, open_page_mesh
+from harness.mcp.shop_tools import join_shop_tools
 from harness.polling import poll
 from harness.remote.measurements import measuring
-from harness.workflows.messages import serve_messages
 from trunkline.core.json_values import parse_dict
 from trunkline.core.settings import PageSettings, Settings
 from trunkline.errors import ConfigurationError
@@ -25,8 +26,25 @@ from trunkline_agents.echo.agent import echo
 PAUSED = "trunkline/paused"
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageMesh]:
+    async with open_page_mesh(tmp_path_factory.mktemp("page")) as mesh:
+        yield mesh
+
+
 @pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[PageMesh]:
+def page(shared: PageMesh) -> PageMesh:
+    """A mesh for tests that see only their own tasks."""
+    shared.gate.is_open.clear()
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh(tmp_path: Path) -> AsyncIterator[PageMesh]:
+    """A mesh that no other test has changed."""
     async with open_page_mesh(tmp_path) as mesh:
         yield mesh
 
@@ -162,13 +180,13 @@ async def test_without_credentials_everybody_is_an_operator_and_the_page_can_be_
             assert (await mesh.client.get(mesh.url + path)).status_code == 404
 
 
-async def test_tasks_of_all_permitted_agents_are_listed_filtered_and_paged(page: PageMesh) -> None:
-    first = await page.ask("teacher", "Hello Ada")
-    second = await page.ask("gate", "pass one")
-    third = await page.ask("teacher", "hello Bob")
-    await page.ask("teacher", "hello from bob", "bob")
+async def test_tasks_of_all_permitted_agents_are_listed_filtered_and_paged(fresh: PageMesh) -> None:
+    first = await fresh.ask("teacher", "Hello Ada")
+    second = await fresh.ask("gate", "pass one")
+    third = await fresh.ask("teacher", "hello Bob")
+    await fresh.ask("teacher", "hello from bob", "bob")
     newest = [third["id"], second["id"], first["id"]]
-    listed = await page.at().read("/tasks")
+    listed = await fresh.at().read("/tasks")
     assert ids(listed) == newest
     assert listed["nextPageToken"] == ""
     row = listed["tasks"][-1]
@@ -179,7 +197,7 @@ async def test_tasks_of_all_permitted_agents_are_listed_filtered_and_paged(page:
     found: list[str] = []
     token = ""
     while not found or token:
-        body = await page.at().read("/tasks", pageSize=1, pageToken=token, text="hello")
+        body = await fresh.at().read("/tasks", pageSize=1, pageToken=token, text="hello")
         found += ids(body)
         token = body["nextPageToken"]
     assert found == [third["id"], first["id"]]
@@ -191,16 +209,16 @@ async def test_tasks_of_all_permitted_agents_are_listed_filtered_and_paged(page:
         ({"since": listed["tasks"][1]["updatedAt"]}, newest[:2]),
     ]
     for query, expected in queries:
-        assert ids(await page.at().read("/tasks", **query)) == expected
-    assert ids(await page.at("narrow").read("/tasks")) == [third["id"], first["id"]]
+        assert ids(await fresh.at().read("/tasks", **query)) == expected
+    assert ids(await fresh.at("narrow").read("/tasks")) == [third["id"], first["id"]]
     for query in ({"state": "lost"}, {"since": "now"}, {"pageSize": "101"}, {"pageToken": "?"}):
-        assert (await page.at().get("/tasks", **query)).status_code == 400
+        assert (await fresh.at().get("/tasks", **query)).status_code == 400
 
 
-async def test_others_see_no_task_and_do_nothing_to_it(page: PageMesh) -> None:
-    task_id = (await page.ask("gate", "wait", now=True))["id"]
+async def test_others_see_no_task_and_do_nothing_to_it(fresh: PageMesh) -> None:
+    task_id = (await fresh.ask("gate", "wait", now=True))["id"]
     for key, status in (("bob", 404), ("operator", 404), ("narrow", 403)):
-        other = page.at(key)
+        other = fresh.at(key)
         assert ids(await other.read("/tasks")) == []
         reads = ("", "/events", "/trace")
         for path in reads:
@@ -209,10 +227,10 @@ async def test_others_see_no_task_and_do_nothing_to_it(page: PageMesh) -> None:
             assert (await other.post(f"/tasks/{task_id}:{act}")).status_code == status
         answer = await other.post(f"/tasks/{task_id}/approvals/a:answer", decision="approved")
         assert answer.status_code == status
-    assert (await page.at("narrow").get("/tasks", agent="gate")).status_code == 403
-    assert (await page.at("reader").post(f"/tasks/{task_id}:cancel")).status_code == 403
-    assert (await page.at("reader").get(f"/tasks/{task_id}")).status_code == 200
-    canceled = await page.at().change(f"/tasks/{task_id}:cancel")
+    assert (await fresh.at("narrow").get("/tasks", agent="gate")).status_code == 403
+    assert (await fresh.at("reader").post(f"/tasks/{task_id}:cancel")).status_code == 403
+    assert (await fresh.at("reader").get(f"/tasks/{task_id}")).status_code == 200
+    canceled = await fresh.at().change(f"/tasks/{task_id}:cancel")
     assert canceled["task"]["task"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
@@ -321,32 +339,32 @@ async def test_approvals_are_answered_edited_and_recorded(tmp_path: Path) -> Non
     ]
 
 
-async def test_operators_see_the_mesh_and_others_their_agents(page: PageMesh) -> None:
-    async with page.at("operator").stream("/mesh:watch") as stream:
+async def test_operators_see_the_mesh_and_others_their_agents(fresh: PageMesh) -> None:
+    async with fresh.at("operator").stream("/mesh:watch") as stream:
         state = (await read_until(stream, "mesh")).response
         kinds = {agent["name"]: agent["kind"] for agent in state["agents"]}
         assert kinds["flow"] == "workflow"
         assert kinds["teacher"] == "agent"
         assert {host["state"] for host in state["hosts"]} == {"ready"}
-        add_trace(page, 1)
+        add_trace(fresh, 1)
         while not state["edges"]:
             state = (await read_until(stream, "mesh")).response
         (edge,) = state["edges"]
         assert (edge["from"], edge["to"], edge["kind"]) == ("supervisor", "teacher", "call")
         assert (edge["count"], edge["errorRatio"]) == (1, 0)
-        await page.bridged.mesh.join(echo)
+        await fresh.bridged.mesh.join(echo)
         while "echo" not in {agent["name"] for agent in state["agents"]}:
             state = (await read_until(stream, "mesh")).response
-    room = f"{page.bridged.url}/messages/rooms/class"
-    async with page.at("narrow").stream("/mesh:watch") as stream:
+    room = f"{fresh.bridged.url}/messages/rooms/class"
+    async with fresh.at("narrow").stream("/mesh:watch") as stream:
         state = (await read_until(stream, "mesh")).response
         assert [agent["name"] for agent in state["agents"]] == ["teacher"]
         assert state["agents"][0]["host"] == ""
         assert (state["hosts"], state["toolServers"], state["edges"]) == ([], [], [])
-    async with page.at().stream("/mesh:watch") as stream:
+    async with fresh.at().stream("/mesh:watch") as stream:
         await read_until(stream, "mesh")
-        joined = await page.bridged.client.post(
-            f"{room}:join", json={"member": "teacher"}, headers=page.at().headers
+        joined = await fresh.bridged.client.post(
+            f"{room}:join", json={"member": "teacher"}, headers=fresh.at().headers
         )
         assert joined.status_code == 200, joined.text
         while not state["rooms"]:
@@ -354,9 +372,9 @@ async def test_operators_see_the_mesh_and_others_their_agents(page: PageMesh) ->
         assert state["rooms"] == [{"name": "class", "members": ["teacher"]}]
 
 
-async def test_the_first_state_of_the_mesh_has_its_tool_servers(page: PageMesh) -> None:
-    await serve_messages(page.bridged.mesh, page.bridged.mesh.folder / "tools", with_shop=True)
-    async with page.at("operator").stream("/mesh:watch") as stream:
+async def test_the_first_state_of_the_mesh_has_its_tool_servers(fresh: PageMesh) -> None:
+    await join_shop_tools(fresh.bridged.mesh, fresh.bridged.mesh.folder)
+    async with fresh.at("operator").stream("/mesh:watch") as stream:
         first = (await anext(stream)).response
         state = first
         while not state["toolServers"][1]["tools"]:
@@ -366,21 +384,21 @@ async def test_the_first_state_of_the_mesh_has_its_tool_servers(page: PageMesh) 
     assert [tool["name"] for tool in careless["tools"]] == ["good"]
     (problem,) = careless["listingProblems"]
     assert problem.startswith("bad: the tool is left out: inputSchema: ")
-    async with page.at("narrow").stream("/mesh:watch") as stream:
+    async with fresh.at("narrow").stream("/mesh:watch") as stream:
         assert (await anext(stream)).response["rooms"] is None
 
 
-async def test_traces_are_all_for_operators_and_only_their_own_for_others(page: PageMesh) -> None:
-    mine = (await page.ask("teacher", "x"))["id"]
-    gated = (await page.ask("gate", "x"))["id"]
-    theirs = (await page.ask("teacher", "x", "bob"))["id"]
+async def test_traces_are_all_for_operators_and_only_their_own_for_others(fresh: PageMesh) -> None:
+    mine = (await fresh.ask("teacher", "x"))["id"]
+    gated = (await fresh.ask("gate", "x"))["id"]
+    theirs = (await fresh.ask("teacher", "x", "bob"))["id"]
     traces = {
-        "mine": add_trace(page, 1, mine),
-        "theirs": add_trace(page, 2, theirs),
+        "mine": add_trace(fresh, 1, mine),
+        "theirs": add_trace(fresh, 2, theirs),
         # Bob has sent his request with the id of our trace.
-        "shared": add_trace(page, 3, mine, theirs),
-        "gated": add_trace(page, 4, gated),
-        "none": add_trace(page, 5),
+        "shared": add_trace(fresh, 3, mine, theirs),
+        "gated": add_trace(fresh, 4, gated),
+        "none": add_trace(fresh, 5),
     }
     seen = {
         "operator": {"mine", "theirs", "shared", "gated", "none"},
@@ -390,7 +408,7 @@ async def test_traces_are_all_for_operators_and_only_their_own_for_others(page: 
         "narrow-operator": set(),
     }
     for key, names in seen.items():
-        caller = page.at(key)
+        caller = fresh.at(key)
         listed: list[str] = []
         token = ""
         while True:
@@ -403,29 +421,29 @@ async def test_traces_are_all_for_operators_and_only_their_own_for_others(page: 
         for name, trace_id in traces.items():
             response = await caller.get(f"/traces/{trace_id}")
             assert response.status_code == (200 if name in names else 404), (key, name)
-    spans = (await page.at().read(f"/tasks/{mine}/trace"))["spans"]
+    spans = (await fresh.at().read(f"/tasks/{mine}/trace"))["spans"]
     assert {span["traceId"] for span in spans} == {traces["mine"]}
-    assert (await page.at().get("/tasks/j-0/trace")).status_code == 404
-    async with page.at().stream("/traces:watch") as stream:
+    assert (await fresh.at().get("/tasks/j-0/trace")).status_code == 404
+    async with fresh.at().stream("/traces:watch") as stream:
         await read_until(stream, "ready")
-        add_trace(page, 6, theirs)
-        add_trace(page, 7, mine)
+        add_trace(fresh, 6, theirs)
+        add_trace(fresh, 7, mine)
         assert (await read_until(stream, "trace")).response["traceId"][-1] == "7"
 
 
-async def test_a_lost_host_leaves_the_list_and_returns_to_the_watch(page: PageMesh) -> None:
-    joined = await page.bridged.mesh.join(echo)
-    kept = await page.ask("teacher", "kept")
-    await page.ask("echo", "on the lost host")
-    async with page.at().stream("/tasks:watch") as stream:
+async def test_a_lost_host_leaves_the_list_and_returns_to_the_watch(fresh: PageMesh) -> None:
+    joined = await fresh.bridged.mesh.join(echo)
+    kept = await fresh.ask("teacher", "kept")
+    await fresh.ask("echo", "on the lost host")
+    async with fresh.at().stream("/tasks:watch") as stream:
         await read_until(stream, "ready")
         await joined.cut()
-        listed = await page.at().read("/tasks")
+        listed = await fresh.at().read("/tasks")
         assert listed["isIncomplete"]
         assert ids(listed) == [kept["id"]]
         await joined.serve_again()
         # Its tasks may have changed unseen.
         await read_until(stream, "reset")
-        await poll(lambda: page.at().read("/tasks"), lambda listed: len(ids(listed)) == 2)
-        await page.ask("echo", "again")
+        await poll(lambda: fresh.at().read("/tasks"), lambda listed: len(ids(listed)) == 2)
+        await fresh.ask("echo", "again")
         await read_until(stream, "task", text="again", state="TASK_STATE_COMPLETED")

@@ -232,18 +232,22 @@ async def test_changes_of_webhooks_are_followed_by_those_who_see_them(page: Page
         other = await page.ask("teacher", "hi", "operator", taskPushNotificationConfig=config)
         for stream, account_tasks in ((operators, {task["id"], other["id"]}), (own, {task["id"]})):
             done: set[str] = set()
-            while done != account_tasks:
+            while not account_tasks <= done:
                 event = await anext(stream)
                 assert event.kind == "webhook"
-                assert event.response["taskId"] in account_tasks
+                # Other tests of this mesh have webhooks, too.
+                assert event.response["taskId"] in account_tasks or (
+                    event.response["configId"] != "followed"
+                )
                 assert "secret-token" not in json.dumps(event.response)
                 if event.response["state"] == "done":
                     done.add(event.response["taskId"])
         deleted = {"taskId": task["id"], "id": "followed"}
         caller = page.bridged.at("/agents/teacher")
         await caller.call("DeleteTaskPushNotificationConfig", deleted, page.at().headers)
-        event = await anext(own)
-        assert (event.kind, event.response) == ("deleted", {"id": f"{task['id']}.followed"})
+        while event.kind != "deleted":
+            event = await anext(own)
+        assert event.response == {"id": f"{task['id']}.followed"}
 
 
 async def _until_webhook(page: PageMesh, task_id: str, state: str) -> Json:
@@ -324,8 +328,3 @@ async def test_new_records_of_the_audit_log_are_followed(page: PageMesh) -> None
             assert (event.kind, event.response["object"]["task"]) == ("record", task["id"])
             listed = await operator.read("/audit", **query, task=task["id"])
             assert listed["records"] == [event.response]
-
-
-async def test_without_credentials_everybody_is_an_operator(tmp_path: Path) -> None:
-    async with open_page_mesh(tmp_path, api_keys_file=None) as open_page:
-        assert (await open_page.at("").read("/audit"))["process"] == "test"

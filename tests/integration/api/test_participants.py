@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from websockets.asyncio.server import ServerConnection, serve
 
-from harness.mesh.messaging import join_messages
+from harness.mesh.messages import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.core.json_values import read_member, update_struct

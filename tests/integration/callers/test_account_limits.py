@@ -8,11 +8,11 @@ import grpc
 import httpx2
 import pytest
 import pytest_asyncio
-from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, collect, open_bridge_grpc, refusal, send_request
+from harness.a2a.protocol_variants import SPOKEN, Spoken, find_variant, name_of
 from harness.a2a.rest_client import user_message
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
@@ -22,11 +22,15 @@ from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-BINDINGS = ("jsonrpc", "jsonrpc-v0.3", "stream", "rest", "grpc", "grpc-v0.3")
+CODES = {"JSON-RPC": -32000, "HTTP+JSON": 429, "gRPC": "RESOURCE_EXHAUSTED"}
+SLOW = (
+    *(name_of(spoken) for spoken in SPOKEN),
+    *("header of JSON-RPC", "header of HTTP+JSON", "detail of gRPC"),
+)
 LIMITS = LimitSettings(
     account={
         # The second request is refused, however long the test takes.
-        **{name: AccountLimitSettings(rate=0.001) for name in BINDINGS},
+        **{name: AccountLimitSettings(rate=0.001) for name in SLOW},
         "streamer": AccountLimitSettings(streams=1),
         "worker": AccountLimitSettings(tasks=1),
     }
@@ -61,64 +65,43 @@ async def post(mesh: GrpcMesh, account: str, method: str, params: object) -> htt
     return await mesh.bridged.at("/").post(method, params, headers(account))
 
 
-def check_refusal(account: str, response: httpx2.Response, error: dict[str, Any]) -> None:
-    """Check a refusal over HTTP, and that its details have the same time as its header."""
-    assert response.status_code == 429
-    wait_s = int(response.headers["retry-after"])
+@pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
+async def test_the_second_request_is_refused_and_those_of_others_are_not(
+    limited: GrpcMesh, spoken: Spoken
+) -> None:
+    account = name_of(spoken)
+    wire = find_variant(limited, spoken, headers(account))
+    assert (await wire.refusal("get", task="unknown")).reason == "TASK_NOT_FOUND"
+    refused = await wire.refusal("stream", text="hello")
+    assert (refused.reason, refused.code) == ("RESOURCE_EXHAUSTED", CODES[wire.binding])
+    wait_s = int(refused.metadata["retryAfterS"])
     assert 900 <= wait_s <= 1000
     text = f"account {account!r} may send one request in 1000 seconds, and 1 at once"
-    assert error["message"] == f"{text}; try again in {wait_s} s"
-    info, retry = error.get("data") or error["details"]
-    assert (info["reason"], retry["retryDelay"]) == ("RESOURCE_EXHAUSTED", f"{wait_s}s")
-    assert info["metadata"]["retryAfterS"] == str(wait_s)
+    assert str(refused).endswith(f"{text}; try again in {wait_s} s")
+    other = find_variant(limited, spoken, headers("other"))
+    assert (await other.refusal("get", task="unknown")).reason == "TASK_NOT_FOUND"
 
 
-@pytest.mark.parametrize(
-    ("account", "methods"),
-    [
-        ("jsonrpc", ("ListTasks", "ListTasks")),
-        ("jsonrpc-v0.3", ("tasks/get", "tasks/get")),
-        ("stream", ("ListTasks", "SendStreamingMessage")),
-    ],
-)
-async def test_over_json_rpc(limited: GrpcMesh, account: str, methods: tuple[str, str]) -> None:
-    caller = limited.bridged.at("/")
-    body = caller.body(methods[0], {"id": "unknown"} if "/" in methods[0] else {})
-    first = await caller.client.post(caller.url, json=body, headers=headers(account))
-    assert first.status_code == 200
-    body = caller.body(methods[1], {"message": caller.message("hello")})
-    second = await caller.client.post(caller.url, json=body, headers=headers(account))
-    answer = second.json()
-    assert (answer["id"], answer["error"]["code"]) == (body["id"], -32000)
-    check_refusal(account, second, answer["error"])
-    assert (await post(limited, "other", "ListTasks", {})).status_code == 200
-
-
-async def test_over_rest(limited: GrpcMesh) -> None:
-    client, url = limited.bridged.client, limited.bridged.url
-    assert (await client.get(f"{url}/tasks", headers=headers("rest"))).status_code == 200
-    body = {"message": user_message("hello")}
-    refused = await client.post(f"{url}/message:send", json=body, headers=headers("rest"))
-    error = refused.json()["error"]
-    assert (error["code"], error["status"]) == (429, "RESOURCE_EXHAUSTED")
-    check_refusal("rest", refused, error)
-    assert (await client.get(f"{url}/tasks", headers=headers("other"))).status_code == 200
-
-
-async def test_over_grpc(limited: GrpcMesh) -> None:
-    await limited.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata("grpc"))
-    refused = await refusal(
-        limited.v1.SendMessage(send_request("hello"), metadata=metadata("grpc"))
-    )
-    assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED")
-    assert 900 <= refused.retry_after_s <= 1000
-    assert refused.text.startswith("account 'grpc' may send one request in 1000 seconds")
-    old = a2a_v0_3_pb2.GetTaskRequest(name="tasks/unknown")
-    unknown = await refusal(limited.v0_3.GetTask(old, metadata=metadata("grpc-v0.3")))
-    assert unknown.code == "NOT_FOUND"
-    refused = await refusal(limited.v0_3.GetTask(old, metadata=metadata("grpc-v0.3")))
-    assert refused.code == "RESOURCE_EXHAUSTED"
-    assert refused.retry_after_s >= 900
+async def test_a_refusal_says_when_to_try_again_in_the_way_of_its_protocol(
+    limited: GrpcMesh,
+) -> None:
+    for account, path, content in (
+        ("header of JSON-RPC", "/", limited.bridged.at("/").body("ListTasks", {})),
+        ("header of HTTP+JSON", "/message:send", {"message": user_message("hello")}),
+    ):
+        for _ in range(2):
+            refused = await limited.bridged.client.post(
+                limited.bridged.url + path, json=content, headers=headers(account)
+            )
+        assert refused.status_code == 429
+        error = refused.json()["error"]
+        (retry,) = (error.get("data") or error["details"])[1:]
+        assert retry["retryDelay"] == f"{refused.headers['retry-after']}s"
+        assert 900 <= int(refused.headers["retry-after"]) <= 1000
+    caller = metadata("detail of gRPC")
+    await limited.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=caller)
+    over_grpc = await refusal(limited.v1.SendMessage(send_request("hello"), metadata=caller))
+    assert 900 <= over_grpc.retry_after_s <= 1000
 
 
 async def test_streams_of_all_bindings_count_together(limited: GrpcMesh) -> None:

@@ -17,8 +17,7 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
 from trunkline import Client
 from trunkline.cli.agent_client import AgentClient
-from trunkline.cli.commands import identity as card
-from trunkline.cli.commands import identity as keys
+from trunkline.cli.commands import card, keys
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
 from trunkline_bridge.callers.api_keys import ApiKeyFile
 

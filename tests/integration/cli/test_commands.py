@@ -14,7 +14,14 @@ import pytest
 import pytest_asyncio
 
 from harness.mcp.bundled_servers import only_servers
-from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
+from harness.mesh.command_line import (
+    COMMAND,
+    LIMIT_S,
+    CompletedCommand,
+    run_command,
+    start_command,
+    start_process,
+)
 from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.polling import wait_for
 from trunkline import Client
@@ -337,8 +344,10 @@ async def test_a_closed_pipe_is_not_an_error(
     place = ("--data", str(mesh_folder / "data")) if has_data else ("--mesh", mesh.mesh_address)
     reading, writing = os.pipe()
     os.close(reading)
-    process = await asyncio.create_subprocess_exec(
-        *(*COMMAND, *words, *place), stdout=writing, stderr=asyncio.subprocess.PIPE
+    process = await start_process(
+        *(*COMMAND, *words, *place),
+        stdout=writing,
+        stderr=asyncio.subprocess.PIPE,
     )
     os.close(writing)
     async with asyncio.timeout(LIMIT_S):

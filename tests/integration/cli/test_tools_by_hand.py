@@ -15,7 +15,13 @@ import pytest_asyncio
 from harness.mcp import plain_tools_server
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import RAW
-from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_in_process
+from harness.mesh.command_line import (
+    COMMAND,
+    LIMIT_S,
+    CompletedCommand,
+    run_command,
+    run_in_process,
+)
 from harness.mesh.processes import MeshProcess, running_mesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -59,7 +65,10 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
     careless = {"command": sys.executable, "args": [RAW, json.dumps({"pages": pages})]}
     environment = only_servers(folder, own={"shop": server, "careless": careless})
     async with running_mesh(folder, servers=None, environment=environment) as mesh:
-        yield Shop(mesh, folder)
+        shop = Shop(mesh, folder)
+        # Names of tools are suggested from the servers that have started.
+        await shop.tools("list")
+        yield shop
 
 
 async def test_tools_are_listed_with_and_without_the_subcommand(shop: Shop) -> None:
@@ -138,13 +147,9 @@ async def test_the_files_of_a_result_are_saved(shop: Shop, tmp_path: Path) -> No
 
 
 async def test_arguments_come_from_stdin(shop: Shop) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, "tools", "call", "shop/count_words", "-", "--mesh", shop.mesh.mesh_address,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(LIMIT_S):
-        out, _ = await process.communicate(b'{"text": "one two three"}')
-    assert (process.returncode, out) == (0, b"3 words\n")
+    words = ("shop/count_words", "-", "--mesh", shop.mesh.mesh_address)
+    done = await run_command("tools", "call", *words, stdin='{"text": "one two three"}')
+    assert (done.exit, done.out) == (0, "3 words\n")
 
 
 @pytest.mark.parametrize(

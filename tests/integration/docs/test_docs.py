@@ -21,7 +21,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.mesh.command_line import LIMIT_S, run_command
+from harness.mesh.command_line import LIMIT_S, run_command, start_process
 from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.core.settings import Settings, load_settings
 from trunkline.errors import ConfigurationError
@@ -207,8 +207,10 @@ async def test_python_snippets_can_be_imported(block: Block, tmp_path: Path) -> 
     (tmp_path / "snippet.py").write_text(block.text, encoding="utf-8")
     # A test function of the snippet runs, too.
     script = "import snippet; [f() for n, f in vars(snippet).items() if n.startswith('test_')]"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    process = await start_process(
+        *(sys.executable, "-c", script),
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(LIMIT_S):
         _, errors = await process.communicate()

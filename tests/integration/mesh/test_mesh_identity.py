@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from harness.a2a.sse_client import call, user_message
-from harness.mesh.command_line import COMMAND
+from harness.mesh.command_line import run_command, start_process
 from harness.mesh.host_processes import PATIENCE_S
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.mesh_methods import MODULES, all_methods
@@ -218,19 +218,11 @@ async def test_roles_may_call_only_the_services_of_their_work(tmp_path: Path) ->
             )
 
 
-async def run_command(*words: str, environment: Mapping[str, str], data: str = "") -> str:
+async def run_mesh_command(*words: str, environment: Mapping[str, str], data: str = "") -> str:
     """Run `trunkline mesh` and return its output."""
-    command = (*COMMAND, "mesh", *words)
-    async with asyncio.timeout(PATIENCE_S):
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **environment},
-        )
-        output, _ = await process.communicate(data.encode())
-    assert process.returncode == 0
-    return output.decode()
+    done = await run_command("mesh", *words, stdin=data, folder=None, **environment)
+    assert done.exit == 0, done.err
+    return done.out
 
 
 STRANGER = """
@@ -248,13 +240,10 @@ async def run_script(
     script: str, *words: str, environment: Mapping[str, str]
 ) -> tuple[int | None, list[str]]:
     """Run the program of an agent until it exits; return its code and the lines on stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        script,
-        *words,
+    process = await start_process(
+        *(sys.executable, "-c", script, *words),
+        environment={**os.environ, **environment},
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **environment},
     )
     async with asyncio.timeout(PATIENCE_S):
         _, errors = await process.communicate()
@@ -271,14 +260,14 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
         services.reserve_mesh_address()
         await services.start("registry", "registry")
         mesh = ("--mesh", services.mesh_address)
-        token = await run_command("token", "--agent", "echo", *mesh, environment=own)
-        await run_command("join", "-", *mesh, environment=other, data=token)
+        token = await run_mesh_command("token", "--agent", "echo", *mesh, environment=own)
+        await run_mesh_command("join", "-", *mesh, environment=other, data=token)
         await services.start("echo", "agents", "echo", environment=other)
         await services.start("bridge", "bridge")
         question = {"message": user_message("hi")}
         answer = await call(services.http_url, "/agents/echo", "SendMessage", question)
         assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-        shown = json.loads(await run_command("show", *mesh, "--json", environment=own))
+        shown = json.loads(await run_mesh_command("show", *mesh, "--json", environment=own))
         (joined,) = shown["joined"]
         assert (joined["subject"], joined["is_revoked"]) == ("agents/echo", False)
         code, lines = await run_script(STRANGER, *mesh, "--data", str(tmp_path), environment=other)
@@ -286,7 +275,7 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
         assert lines[0].startswith("error: spiffe://")
         remedy = "its token names other agents: `trunkline mesh token --agent stranger`"
         assert lines[0].endswith(f" may not register agent 'stranger'; {remedy}")
-        await run_command("revoke", "agents/echo", *mesh, environment=own)
+        await run_mesh_command("revoke", "agents/echo", *mesh, environment=own)
         # The registry removes the host when it reads the list.
         async with asyncio.timeout(PATIENCE_S):
             while "result" in answer:
@@ -298,5 +287,5 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
                 )
         # The journal of the process is free for another one.
         words = ("release", "agents/echo", *mesh, "--json")
-        (journal_id,) = json.loads(await run_command(*words, environment=own))["released"]
+        (journal_id,) = json.loads(await run_mesh_command(*words, environment=own))["released"]
         assert journal_id

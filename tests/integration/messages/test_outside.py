@@ -21,7 +21,7 @@ from websockets.frames import Close
 from harness.a2a.bridged_mesh import BridgedMesh, Event, Stream, open_bridged_mesh
 from harness.a2a.caller_keys import key_headers, write_keys
 from harness.agents.teacher import teacher
-from harness.mesh.messaging import join_messages
+from harness.mesh.messages import join_messages
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.cutting_relay import open_relay

@@ -14,7 +14,7 @@ from harness.journal.protected import new_key
 from harness.polling import wait_for
 from harness.remote.webhook_receiver import open_receiver
 from trunkline import TaskContext, agent
-from trunkline.cli.commands.storage import back_up_data
+from trunkline.cli.commands.data import back_up_data
 from trunkline.core.database import open_read_only
 from trunkline.core.encryption import read_keyring, rewrap
 from trunkline.core.settings import HostPort, Settings

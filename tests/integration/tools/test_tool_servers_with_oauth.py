@@ -22,7 +22,13 @@ from pydantic import ValidationError
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.http_server import HttpTools, http_tools
 from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, wait_until
-from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_in_process
+from harness.mesh.command_line import (
+    COMMAND,
+    LIMIT_S,
+    CompletedCommand,
+    run_in_process,
+    start_process,
+)
 from harness.mesh.processes import running_mesh
 from harness.remote.oauth_server import OAuthServer, oauth_server
 from trunkline.core.settings import Settings
@@ -359,10 +365,11 @@ async def test_the_command_line_signs_in(issuer: OAuthServer, tmp_path: Path) ->
                     failed = await run("login", *words, "--no-browser")
                     assert (failed.exit, failed.out) == (code, ""), failed.err
                     assert problem in failed.err
-                process = await asyncio.create_subprocess_exec(
-                    *COMMAND, "tools", "login", NAME, "--no-browser", *to_mesh,
-                    stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                )  # fmt: skip
+                process = await start_process(
+                    *(*COMMAND, "tools", "login", NAME, "--no-browser", *to_mesh),
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )
                 async with asyncio.timeout(LIMIT_S):
                     assert process.stdout is not None
                     url = (await process.stdout.readline()).decode().strip()

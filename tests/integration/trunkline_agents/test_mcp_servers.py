@@ -102,33 +102,31 @@ async def test_the_math_tools_answer_with_text_that_stands_alone_and_with_data()
     assert text_of(area) == "pi ≈ 3.14159265358979"
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "hint"),
-    [
-        ("calculate", {"expression": "__import__('os').system('id')"}, "Allowed are numbers"),
-        ("calculate", {"expression": "().__class__"}, "Allowed are numbers"),
-        ("calculate", {"expression": "9**9**9**9"}, "too large"),
-        ("calculate", {"expression": "factorial(10**9)"}, "too large"),
-        ("calculate", {"expression": "1" * 1_000_000}, "too long"),
-        ("calculate", {"expression": "(" * 1_500}, "too many parts"),
-        ("calculate", {"expression": "(" * 900}, "nested too deeply"),
-        ("calculate", {"expression": "1", "digits": 10**6}, "1 to 1,000 digits"),
-        ("differentiate", {"expression": "x", "order": 0}, "derivative 1 to 10"),
-        ("differentiate", {"expression": "x", "variable": "sin"}, "can't be a variable"),
-        ("integrate", {"expression": "x", "lower": "0"}, "both limits"),
-        ("solve", {"equation": "1=2=3"}, "has one '='"),
-        ("solve", {"equation": "x^x^x^x = 5"}, "needs more memory"),
-    ],
+INVALID_MATH: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("calculate", {"expression": "__import__('os').system('id')"}, "Allowed are numbers"),
+    ("calculate", {"expression": "().__class__"}, "Allowed are numbers"),
+    ("calculate", {"expression": "9**9**9**9"}, "too large"),
+    ("calculate", {"expression": "factorial(10**9)"}, "too large"),
+    ("calculate", {"expression": "1" * 1_000_000}, "too long"),
+    ("calculate", {"expression": "(" * 1_500}, "too many parts"),
+    ("calculate", {"expression": "(" * 900}, "nested too deeply"),
+    ("calculate", {"expression": "1", "digits": 10**6}, "1 to 1,000 digits"),
+    ("differentiate", {"expression": "x", "order": 0}, "derivative 1 to 10"),
+    ("differentiate", {"expression": "x", "variable": "sin"}, "can't be a variable"),
+    ("integrate", {"expression": "x", "lower": "0"}, "both limits"),
+    ("solve", {"equation": "1=2=3"}, "has one '='"),
+    ("solve", {"equation": "x^x^x^x = 5"}, "needs more memory"),
 )
-async def test_an_invalid_math_question_gets_an_error_with_advice(
-    tool: str, arguments: dict[str, Any], hint: str
-) -> None:
+
+
+async def test_an_invalid_math_question_gets_an_error_with_advice() -> None:
     async with client_of("math", "--limit-s", "30") as client:
-        result = await client.call_tool(tool, arguments)
-    assert result.is_error
-    assert hint in text_of(result)
-    assert result.meta is not None
-    assert result.meta["trunkline/mendable"] is True
+        for tool, arguments, hint in INVALID_MATH:
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error, arguments
+            assert hint in text_of(result)
+            assert result.meta is not None
+            assert result.meta["trunkline/mendable"] is True
 
 
 async def test_after_a_computation_was_stopped_the_next_question_is_answered() -> None:
@@ -244,24 +242,22 @@ async def test_the_currency_tools_convert_and_list() -> None:
     assert "42 currencies" in text_of(listed)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        ({"to_currency": "XYZ"}, "'XYZ' is not a currency with ECB rates."),
-        ({"to_currency": "EUR", "date": "1998-12-31"}, "Choose a date from 1999-01-04 to"),
-        ({"to_currency": "EUR", "date": "3000-01-01"}, "Choose a date from 1999-01-04 to"),
-        ({"to_currency": "EUR", "date": "tomorrow"}, "is not a date"),
-        ({"to_currency": "EUR", "amount": "lots"}, "is not an amount"),
-    ],
+INVALID_CONVERSIONS = (
+    ({"to_currency": "XYZ"}, "'XYZ' is not a currency with ECB rates."),
+    ({"to_currency": "EUR", "date": "1998-12-31"}, "Choose a date from 1999-01-04 to"),
+    ({"to_currency": "EUR", "date": "3000-01-01"}, "Choose a date from 1999-01-04 to"),
+    ({"to_currency": "EUR", "date": "tomorrow"}, "is not a date"),
+    ({"to_currency": "EUR", "amount": "lots"}, "is not an amount"),
 )
-async def test_an_invalid_conversion_gets_an_error_with_advice(
-    arguments: dict[str, Any], hint: str
-) -> None:
+
+
+async def test_an_invalid_conversion_gets_an_error_with_advice() -> None:
     async with client_of("currency") as client:
-        result = await client.call_tool(
-            "convert", {"amount": 100, "from_currency": "USD", **arguments}
-        )
-    assert result.is_error
-    assert hint in text_of(result)
-    assert result.meta is not None
-    assert result.meta["trunkline/mendable"] is True
+        for arguments, hint in INVALID_CONVERSIONS:
+            result = await client.call_tool(
+                "convert", {"amount": 100, "from_currency": "USD", **arguments}
+            )
+            assert result.is_error, arguments
+            assert hint in text_of(result)
+            assert result.meta is not None
+            assert result.meta["trunkline/mendable"] is True

@@ -1,21 +1,24 @@
 """Our MCP servers export their spans, in the caller's trace, and exit cleanly."""
 
 import asyncio
+import json
 import os
 import queue
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
 
 import grpc
 import pytest
 from mcp import Client, StdioServerParameters
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from harness.mesh.command_line import start_process
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
@@ -102,6 +105,21 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
+def call_lines(tool: str, arguments: dict[str, str], meta: dict[str, str]) -> bytes:
+    """Return the lines by which a client opens a session and calls a tool."""
+    client = {"name": "test", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    call = {"name": tool, "arguments": arguments, "_meta": meta}
+    messages = (
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    )
+    return b"".join(
+        json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages
+    )
+
+
 def program(server: str) -> list[str]:
     return ["-c", f"from trunkline_agents.{server}.server import main; main()"]
 
@@ -116,15 +134,25 @@ def program(server: str) -> list[str]:
 async def test_a_call_is_a_span_in_its_callers_trace(
     server: str, tool: str, arguments: dict[str, str]
 ) -> None:
+    meta = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}
     with collector_serving() as (collector, endpoint):
-        parameters = StdioServerParameters(
-            command=sys.executable, args=program(server), env=environment(endpoint)
+        # The SDK's client would send the trace of its own span in a process that records spans.
+        process = await start_process(
+            sys.executable,
+            *program(server),
+            environment=environment(endpoint),
+            stdin=PIPE,
+            stdout=PIPE,
         )
-        meta: Any = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}
-        async with Client(parameters) as client:
-            await client.call_tool(tool, arguments, meta=meta)
-            # The check runs before the server ends: the SDK kills it two seconds after the close.
-            span = await asyncio.to_thread(collector.span_named, f"tools/call {tool}")
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(call_lines(tool, arguments, meta))
+        async with asyncio.timeout(50):
+            assert b'"id":1' in await process.stdout.readline()
+            assert b'"id":2' in await process.stdout.readline()
+            process.stdin.close()
+            assert await process.wait() == 0
+        span = await asyncio.to_thread(collector.span_named, f"tools/call {tool}")
     assert span == (f"trunkline-mcp-{server}", TRACE_ID, PARENT_ID)
 
 
@@ -148,10 +176,7 @@ async def test_spans_go_to_a_collector_over_http_too() -> None:
 async def test_a_signal_ends_a_server_cleanly_while_its_client_still_listens(
     number: signal.Signals,
 ) -> None:
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *program("currency"), stdin=pipe, stdout=pipe
-    )
+    process = await start_process(*(sys.executable, *program("currency")), stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.messages import join_messages
 from harness.mesh.small_mesh import SmallMesh
 from harness.remote.measurements import measuring
 from harness.workflows.building import action_node, agent_node, build
-from harness.workflows.messages import serve_messages
 from trunkline import TaskContext, TaskState, agent, from_workflow
 from trunkline.core.json_values import read_member, struct_json, update_struct, value_json
 from trunkline.core.task_states import PAUSED_KEY, find_outcome
@@ -437,7 +437,7 @@ def to_json_struct(approval: snapshot_pb2.ApprovalInfo) -> dict[str, Any]:
 async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
     mesh: SmallMesh, helpers: Helpers, tmp_path: Path
 ) -> None:
-    user = await serve_messages(mesh, tmp_path)
+    user = await join_messages(mesh)
     flow = build(
         "waiter",
         {"id": "nap", "type": "wait", "duration": "10ms"},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.journal.protected import SECRET_TEXT, new_key, open_keyring, write_journal
-from trunkline.cli.commands import storage as commands
+from trunkline.cli.commands import data as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import ConfigurationError
 from trunkline.journal.artifacts import BlobStore, Reference, blob_folder

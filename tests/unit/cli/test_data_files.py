@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import completed, created
-from trunkline.cli.commands import storage as commands
+from trunkline.cli.commands import data as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.journal.artifacts import Blob, BlobStore, Reference, blob_folder
 from trunkline.journal.events import build_draft

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.project import InstallSource
+from trunkline.cli.commands.new import InstallSource
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.commands.project import create_project
+from trunkline.cli.commands.new import create_project
 from trunkline.errors import ConfigurationError
 
 

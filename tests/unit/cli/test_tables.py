@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from harness.terminal import read_until, terminal
-from trunkline.cli.messages import print_messages
+from trunkline.cli.commands.messages import print_messages
 from trunkline.cli.table_layout import cut_text, join_cells, lay_out_table
 from trunkline.cli.terminal import GREEN, paint_state, print_table, write
 from trunkline.cli.times import parse_since, render_age, render_duration, render_expiry

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.commands.project import create_project, trust
+from trunkline.cli.commands.new import create_project
+from trunkline.cli.commands.trust import trust
 from trunkline.cli.options import load_command_settings, resolve_base_url, resolve_mesh_settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 

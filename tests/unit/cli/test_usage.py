@@ -58,7 +58,6 @@ def run_ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompletedCommand]:
         (("ask", "-x", "3"), "no such option: -x"),
         (("ask", "x", "--timeout", "soon"), "invalid value for '--timeout'"),
         (("ask", "-5", "x"), "got unexpected extra argument"),
-        (("webhooks", "list", "--state", "nope"), "invalid value for '--state'"),
         (("webhooks", "show"), "missing argument "),
         (("frob",), "no such command 'frob'"),
         (("tsks",), "no such command 'tsks' (did you mean 'tasks', 'task'?); see "),

@@ -8,7 +8,7 @@ import pytest
 
 from harness.workflows.files import PARALLEL, REVIEW
 from trunkline.cli.commands.config import print_schema
-from trunkline.cli.commands.workflows import (
+from trunkline.cli.commands.workflow import (
     diff_files,
     export_workflow,
     show_workflow,

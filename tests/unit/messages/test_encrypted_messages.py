@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.journal.protected import new_key, open_keyring
-from trunkline.cli.commands.storage import back_up_data, check_data
+from trunkline.cli.commands.data import back_up_data, check_data
 from trunkline.core.encryption import Keyring, KeySource, rewrap
 from trunkline.core.private_files import PRIVATE_FOLDER
 from trunkline.core.settings import Settings

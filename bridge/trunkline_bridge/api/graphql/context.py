@@ -3,11 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
-
-import strawberry
-from google.protobuf import timestamp_pb2
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.core.settings import GraphQLSettings
@@ -17,7 +13,7 @@ from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller
 
 DEFAULT_PAGE_SIZE: Final = 20
-"""The default of `first` of a page."""
+"""The default of `first` of a page, as the schema has it."""
 
 # A page whose elements call the mesh, such as the runs of a workflow, makes no more calls at once.
 _PARALLEL_CALLS: Final = 8
@@ -98,13 +94,3 @@ class OperationContext:
         if not 1 <= first <= limit:
             raise invalid_params(("first", f"must be 1 to {limit}"))
         return first
-
-
-Info: TypeAlias = strawberry.Info[OperationContext, Any]
-
-
-def to_time(timestamp: timestamp_pb2.Timestamp) -> datetime | None:
-    """Return a time of the contract, or None if it is unset."""
-    if not timestamp.seconds and not timestamp.nanos:
-        return None
-    return timestamp.ToDatetime(tzinfo=UTC)

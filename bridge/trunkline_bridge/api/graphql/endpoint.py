@@ -8,20 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from graphql import GraphQLError
-from strawberry.schema.exceptions import (
-    CannotGetOperationTypeError,
-    InvalidOperationTypeError,
-)
-from strawberry.types import ExecutionResult
-from strawberry.types.execution import PreExecutionError
-from strawberry.types.graphql import OperationType
+from strawberry.types.execution import ExecutionResult, PreExecutionError
 
 from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import dumps
 from trunkline.a2a_wire.protocol import V1_0
 from trunkline_bridge.api.graphql.context import MeshAccess, OperationContext
-from trunkline_bridge.api.graphql.errors import LIMIT_ERROR, error_result, report
+from trunkline_bridge.api.graphql.errors import LIMIT_ERROR, error_result
 from trunkline_bridge.api.graphql.schema import MeshSchema
 from trunkline_bridge.callers.caller import CallerFactory
 from trunkline_bridge.http.handler import (
@@ -41,7 +34,6 @@ from trunkline_bridge.http.messages import (
 GRAPHQL_PATH: Final = "/graphql"
 _EVENT_STREAM: Final = "text/event-stream"
 _GRAPHQL_JSON: Final = "application/graphql-response+json"
-_SINGLE: Final = (OperationType.QUERY, OperationType.MUTATION)
 # Reading a text to its end takes a time that other requests wait for.
 _MAX_QUERY_CHARS: Final = 50_000
 _COMPLETE: Final = b"event: complete\ndata:\n\n"
@@ -84,7 +76,7 @@ def render_result(result: ExecutionResult) -> dict[str, Any]:
     """Return the response of an operation."""
     rendered: dict[str, Any] = {}
     if result.errors:
-        rendered["errors"] = [dict(error.formatted) for error in report(result.errors)]
+        rendered["errors"] = [dict(error.formatted) for error in result.errors]
     if not isinstance(result, PreExecutionError):
         rendered["data"] = result.data
     return rendered
@@ -148,7 +140,12 @@ class _GraphQLCall:
             return EventStreamResponse(
                 _open_stream(binding.schema, operation, context), ResultRenderer(), {}
             )
-        result = await _execute(binding.schema, operation, context)
+        result = await binding.schema.execute(
+            operation.query,
+            variable_values=operation.variables,
+            context_value=context,
+            operation_name=operation.operation_name,
+        )
         # Only the new content type tells errors of the request from errors of its fields.
         is_refused = self._content_type == _GRAPHQL_JSON and isinstance(result, PreExecutionError)
         return BufferedResponse(
@@ -169,23 +166,6 @@ def _check_json(headers: RequestHeaders) -> None:
         raise WireError(UNSUPPORTED_MEDIA_TYPE, text)
 
 
-async def _execute(
-    schema: MeshSchema, operation: GraphQLRequest, context: OperationContext
-) -> ExecutionResult:
-    """Return the result of a query or a mutation."""
-    try:
-        return await schema.execute(
-            operation.query,
-            variable_values=dict(operation.variables or {}),
-            context_value=context,
-            operation_name=operation.operation_name,
-            allowed_operation_types=_SINGLE,
-        )
-    except (CannotGetOperationTypeError, InvalidOperationTypeError) as error:
-        wrapped = GraphQLError("the operation can't run", original_error=error)
-        return PreExecutionError(data=None, errors=report([wrapped]))
-
-
 @asynccontextmanager
 async def _open_stream(
     schema: MeshSchema, operation: GraphQLRequest, context: OperationContext
@@ -193,7 +173,7 @@ async def _open_stream(
     """Open the results of any operation."""
     results = await schema.stream(
         operation.query,
-        variable_values=dict(operation.variables or {}),
+        variable_values=operation.variables,
         context_value=context,
         operation_name=operation.operation_name,
     )
@@ -201,9 +181,7 @@ async def _open_stream(
     async def read() -> _Results:
         async with aclosing(results):
             async for result in results:
-                # The directives that make other results are not declared.
-                if isinstance(result, ExecutionResult):
-                    yield (result,)
+                yield (result,)
         yield (None,)
 
     async with aclosing(read()) as events:

@@ -5,13 +5,8 @@ from typing import Any, Final
 
 from google.rpc import code_pb2
 from graphql import GraphQLError, GraphQLSyntaxError
-from strawberry.extensions import MaskErrors
-from strawberry.schema.exceptions import (
-    CannotGetOperationTypeError,
-    InvalidOperationTypeError,
-)
 
-from trunkline.a2a_wire.errors import INVALID_REQUEST, ErrorKind, WireError, to_wire_error
+from trunkline.a2a_wire.errors import ErrorKind, WireError, to_wire_error
 from trunkline.errors import TrunklineError
 from trunkline_bridge.http import tracing
 
@@ -19,11 +14,6 @@ SYNTAX_ERROR: Final = ErrorKind(-32600, "GRAPHQL_PARSE_FAILED", 400)
 VALIDATION_ERROR: Final = ErrorKind(-32600, "GRAPHQL_VALIDATION_FAILED", 400)
 LIMIT_ERROR: Final = ErrorKind(-32600, "GRAPHQL_LIMIT_EXCEEDED", 400)
 """The operation is over a limit of depth, cost, aliases or tokens."""
-
-_NO_STREAM: Final = (
-    "subscriptions need a stream: send `Accept: text/event-stream`, or use a WebSocket with the "
-    "subprotocol graphql-transport-ws"
-)
 
 
 def error_extensions(error: WireError) -> dict[str, Any]:
@@ -48,7 +38,7 @@ def error_result(error: WireError) -> Mapping[str, Any]:
     return {"errors": [{"message": error.text, "extensions": error_extensions(error)}]}
 
 
-def to_graphql_error(error: GraphQLError) -> GraphQLError:
+def _to_reported(error: GraphQLError) -> GraphQLError:
     """Return an error as callers see it. An unexpected one is logged, and has only a trace id."""
     wire_error = _find_wire_error(error)
     tracing.record_failure(wire_error.kind.reason)
@@ -66,10 +56,6 @@ def _find_wire_error(error: GraphQLError) -> WireError:
     original = error.original_error
     if isinstance(original, WireError | TrunklineError):
         return to_wire_error(original)
-    if isinstance(original, InvalidOperationTypeError):
-        return WireError(INVALID_REQUEST, _NO_STREAM)
-    if isinstance(original, CannotGetOperationTypeError):
-        return WireError(INVALID_REQUEST, "`operationName` names no operation of the query")
     if isinstance(error, GraphQLSyntaxError):
         return WireError(SYNTAX_ERROR, error.message)
     # A variable that does not fit its type has the exception of the type.
@@ -80,19 +66,5 @@ def _find_wire_error(error: GraphQLError) -> WireError:
 
 
 def report(errors: Sequence[GraphQLError]) -> list[GraphQLError]:
-    """Return errors as callers see them. Errors that already have this form are not changed."""
-    return [
-        error
-        if error.original_error is None and "reason" in (error.extensions or {})
-        else to_graphql_error(error)
-        for error in errors
-    ]
-
-
-class ReportedErrors(MaskErrors):
-    """Gives all errors of an operation the form in which callers see them."""
-
-    def anonymise_error(self, error: GraphQLError) -> GraphQLError:
-        """Return an error as callers see it."""
-        (reported,) = report([error])
-        return reported
+    """Return errors as callers see them."""
+    return list(map(_to_reported, errors))

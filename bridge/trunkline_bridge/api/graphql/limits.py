@@ -9,7 +9,7 @@ Subscription, or a page. A page is a field with the argument `first`; the fields
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from graphql import (
@@ -17,7 +17,6 @@ from graphql import (
     FieldNode,
     FragmentDefinitionNode,
     FragmentSpreadNode,
-    GraphQLError,
     GraphQLInterfaceType,
     GraphQLNamedType,
     GraphQLObjectType,
@@ -25,18 +24,15 @@ from graphql import (
     InlineFragmentNode,
     IntValueNode,
     OperationDefinitionNode,
-    OperationType,
     SelectionSetNode,
     VariableNode,
     get_named_type,
     value_from_ast_untyped,
 )
 from opentelemetry import trace
-from strawberry.extensions import MaxTokensLimiter
 
 from trunkline.a2a_wire.errors import WireError
 from trunkline.core.settings import GraphQLSettings
-from trunkline.errors import LimitExceededError
 from trunkline.observe import telemetry
 from trunkline_bridge.api.graphql.context import DEFAULT_PAGE_SIZE, OperationContext
 from trunkline_bridge.api.graphql.errors import LIMIT_ERROR
@@ -209,62 +205,32 @@ def _check_nesting(levels: int) -> None:
         raise WireError(LIMIT_ERROR, "fields and fragments are nested too deeply")
 
 
-class OperationLimits(MaxTokensLimiter):
-    """Checks an operation before it is validated, counts it, and names its span."""
+def check_limits(
+    schema: GraphQLSchema,
+    document: DocumentNode,
+    operation: OperationDefinitionNode,
+    variables: Mapping[str, Any],
+    context: OperationContext,
+    settings: GraphQLSettings,
+) -> None:
+    """Check an operation that need not be valid, count it, and name its span.
 
-    def __init__(self, settings: GraphQLSettings) -> None:
-        super().__init__(MAX_TOKENS)
-        self._settings = settings
-
-    def on_validate(self) -> Iterator[None]:
-        """Check the operation and start its time. Errors here take the place of its validation."""
-        context: OperationContext = self.execution_context.context
-        try:
-            operation = self._find_operation()
-            is_stream = operation.operation is OperationType.SUBSCRIPTION
-            self.execution_context.context = context.start(is_stream=is_stream)
-            _describe_span(operation)
-            found = self._measure(operation)
-            self._check(found)
-            for _ in range(found.roots - context.counted):
-                context.mesh.messages.count_request(context.caller)
-        except (WireError, LimitExceededError) as error:
-            wrapped = GraphQLError(str(error), original_error=error)
-            self.execution_context.pre_execution_errors = [wrapped]
-        yield
-
-    def _find_operation(self) -> OperationDefinitionNode:
-        name = self.execution_context.operation_name
-        document = self.execution_context.graphql_document
-        operations = [
-            node
-            for node in (document.definitions if document else ())
-            if isinstance(node, OperationDefinitionNode)
-        ]
-        named = [node for node in operations if node.name and node.name.value == name]
-        # The type of the operation is known, so there is one.
-        return (named or operations)[0]
-
-    def _measure(self, operation: OperationDefinitionNode) -> Measure:
-        execution = self.execution_context
-        document = execution.graphql_document or DocumentNode(definitions=())
-        return measure(
-            execution.schema._schema,  # noqa: SLF001  the schema of the library below has no other name
-            document,
-            operation,
-            execution.variables or {},
-            page_limit=self._settings.page_size,
-        )
-
-    def _check(self, found: Measure) -> None:
-        for what, number, limit in (
-            ("depth", found.depth, self._settings.depth),
-            ("cost", found.cost, self._settings.cost),
-            ("number of aliases and repeated fields", found.aliases, MAX_ALIASES),
-        ):
-            if number > limit:
-                text = f"the {what} of the operation is {number}, at most {limit} is allowed"
-                raise WireError(LIMIT_ERROR, f"{text}; ask for less, or in several operations")
+    Raises:
+        WireError: it is too large.
+        LimitExceededError: the account has made too many requests.
+    """
+    _describe_span(operation)
+    found = measure(schema, document, operation, variables, page_limit=settings.page_size)
+    for what, number, limit in (
+        ("depth", found.depth, settings.depth),
+        ("cost", found.cost, settings.cost),
+        ("number of aliases and repeated fields", found.aliases, MAX_ALIASES),
+    ):
+        if number > limit:
+            text = f"the {what} of the operation is {number}, at most {limit} is allowed"
+            raise WireError(LIMIT_ERROR, f"{text}; ask for less, or in several operations")
+    for _ in range(found.roots - context.counted):
+        context.messages.count_request(context.caller)
 
 
 def _describe_span(operation: OperationDefinitionNode) -> None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
@@ -39,6 +39,9 @@ from trunkline_bridge.http.websockets import (
     find_close_code,
     refuse_socket,
 )
+
+if TYPE_CHECKING:
+    from strawberry.schema import BaseSchema
 
 _INIT_TIMEOUT_S: Final = 10.0
 _MAX_ID_CHARS: Final = 100
@@ -162,7 +165,8 @@ class _View(GraphQL[OperationContext, None]):
 
     def __init__(self, schema: MeshSchema, mesh: MeshAccess) -> None:
         super().__init__(
-            schema,
+            # The handler of this subprotocol calls `stream` of a schema, and nothing else.
+            cast("BaseSchema", schema),
             graphql_ide=None,
             subscription_protocols=(GRAPHQL_TRANSPORT_WS_PROTOCOL,),
             connection_init_wait_timeout=timedelta(seconds=_INIT_TIMEOUT_S),

@@ -4,8 +4,8 @@ Credentials with agents are for messages to these agents. In the lists of agents
 for a room, and `all` stands for all messages of the account.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Final, TypeAlias
 
 from trunkline.mesh.client import Directory
@@ -79,34 +79,10 @@ class MessageOperations:
     ) -> AbstractAsyncContextManager[EnvelopeUpdates]:
         """Return a stream of messages; it ends when the caller's credential is refused."""
         self.authorize(caller, "WatchEnvelopes", _subject_of_filter(query))
-        updates = self._open_watch(
-            caller, query, after_position=after_position, with_deliveries=with_deliveries
-        )
-        return self._streams.guard(caller, updates)
-
-    @asynccontextmanager
-    async def _open_watch(
-        self,
-        caller: Caller,
-        query: EnvelopeFilter,
-        *,
-        after_position: int | None,
-        with_deliveries: bool,
-    ) -> AsyncIterator[EnvelopeUpdates]:
-        watch = self._client(caller).watch(
+        updates = self._client(caller).watch(
             query, after_position=after_position, with_deliveries=with_deliveries
         )
-        async with aclosing(watch):
-            # Errors of the first response are raised before the stream begins.
-            first = await anext(watch)
-
-            async def read() -> EnvelopeUpdates:
-                yield (first,)
-                async for update in watch:
-                    yield (update,)
-
-            async with aclosing(read()) as updates:
-                yield updates
+        return self._streams.open_singly(caller, updates)
 
     async def replay(
         self, caller: Caller, query: EnvelopeFilter, *, recipient: str, dry_run: bool

@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from trunkline.a2a_wire.json_values import Json
@@ -17,7 +16,7 @@ from trunkline.mesh.client.open_approvals import (
     list_open_approvals,
 )
 from trunkline_bridge.api.page.access import may_use
-from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageEvents, PageStreams, Paths
+from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageStreams, Paths
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.http.handler import Response
 
@@ -49,27 +48,22 @@ class PageApprovals:
 
         There are fewer if the account has so many open tasks that reading them takes long.
         """
-        return self._streams.respond(caller, self._open_changes(caller))
+        return self._streams.respond(caller, self._changes(caller))
 
-    @asynccontextmanager
-    async def _open_changes(self, caller: Caller) -> AsyncIterator[PageEvents]:
+    async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         async with watch_mesh_tasks(self._directory, caller.account) as watch:
-
-            async def read(current: Json) -> PageEvents:
-                pause_s = _INTERVAL_S
-                while True:
-                    yield (PageEvent("approvals", current),)
-                    last = current
-                    while current == last:
-                        await asyncio.sleep(pause_s)
-                        await watch.take()
-                        began_s = time.monotonic()
-                        current = await self._read_open(caller)
-                        took_s = time.monotonic() - began_s
-                        pause_s = max(_INTERVAL_S, took_s / _READING_SHARE)
-
-            async with aclosing(read(await self._read_open(caller))) as events:
-                yield events
+            current = await self._read_open(caller)
+            pause_s = _INTERVAL_S
+            while True:
+                yield PageEvent("approvals", current)
+                last = current
+                while current == last:
+                    await asyncio.sleep(pause_s)
+                    await watch.take()
+                    began_s = time.monotonic()
+                    current = await self._read_open(caller)
+                    took_s = time.monotonic() - began_s
+                    pause_s = max(_INTERVAL_S, took_s / _READING_SHARE)
 
     async def _read_open(self, caller: Caller) -> Json:
         """Return the open approvals of the caller's tasks, the longest waiting first."""

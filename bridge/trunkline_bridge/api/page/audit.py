@@ -28,7 +28,6 @@ from trunkline_bridge.api.page.binding import (
     Paths,
     read_page_size,
     read_text,
-    single_events,
 )
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.http.handler import EventStreamResponse
@@ -71,7 +70,7 @@ class PageAudit:
         self, caller: Caller, params: Json, _path: Mapping[str, str]
     ) -> EventStreamResponse[PageEvent]:
         audit, query = self._require_log(caller), _read_query(params)
-        return self._streams.respond(caller, single_events(_changes(audit, query)))
+        return self._streams.respond(caller, _changes(audit, query))
 
     def _require_log(self, caller: Caller) -> AuditLog:
         """Return the log.

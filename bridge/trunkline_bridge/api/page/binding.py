@@ -4,8 +4,7 @@ A module of the page has a class with its operations' handlers and `paths()`, wh
 serves. A handler gets the caller, the parameters, and the parameters in the path.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -67,10 +66,11 @@ class PageStreams:
         self._streams = streams
 
     def respond(
-        self, caller: Caller, events: AbstractAsyncContextManager[PageEvents]
+        self, caller: Caller, events: AsyncGenerator[PageEvent, None]
     ) -> EventStreamResponse[PageEvent]:
-        """Return the response with a stream. Errors on entering it are responses of their own."""
-        return EventStreamResponse(self._streams.guard(caller, events), PageRenderer(), HEADERS)
+        """Return the response with a stream. Errors before its first event are responses."""
+        opened = self._streams.open_singly(caller, events)
+        return EventStreamResponse(opened, PageRenderer(), HEADERS)
 
 
 class PageRenderer:
@@ -85,22 +85,6 @@ class PageRenderer:
     def render_error(self, error: WireError) -> bytes:
         """Render the event that reports an error and ends the stream."""
         return render_error_event(dumps(rest_error_body(error)).encode(), event_type="error")
-
-
-@asynccontextmanager
-async def single_events(events: AsyncGenerator[PageEvent, None]) -> AsyncIterator[PageEvents]:
-    """Open a stream of events that come one by one. It begins when there is the first one."""
-    async with aclosing(events):
-        first = await anext(events, None)
-
-        async def read() -> PageEvents:
-            if first is not None:
-                yield (first,)
-            async for event in events:
-                yield (event,)
-
-        async with aclosing(read()) as opened:
-            yield opened
 
 
 def read_parameters(query: bytes, _handler: str) -> Json:

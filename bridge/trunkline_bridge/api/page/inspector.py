@@ -1,8 +1,7 @@
 """The page's inspector: lets operators look at any A2A agent, by the bridge's own client."""
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from trunkline.a2a_client.interfaces import ProtocolBinding, parse_host
@@ -16,7 +15,7 @@ from trunkline_bridge.a2a.operations.audit import check_permission, recorded
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import (
     API_PATH,
-    PageEvents,
+    PageEvent,
     PageStreams,
     Paths,
     read_object,
@@ -91,10 +90,12 @@ class PageInspector:
         request = parse_inspect_request(params)
         host, method = parse_host(request.url), _ACTIONS[request.action]
         check_permission(self._audit, caller, host, method)
-        return self._streams.respond(caller, self._open(caller, request))
+        return self._streams.respond(caller, self._report(caller, request))
 
-    @asynccontextmanager
-    async def _open(self, caller: Caller, request: InspectRequest) -> AsyncIterator[PageEvents]:
+    async def _report(
+        self, caller: Caller, request: InspectRequest
+    ) -> AsyncGenerator[PageEvent, None]:
+        """Inspect an agent, and yield what happens."""
         if self._running >= _MAX_RUNNING:
             text = f"{_MAX_RUNNING} inspections are running; try again when one has ended"
             raise WireError(OVERLOADED, text, retry_after_s="5")
@@ -106,14 +107,11 @@ class PageInspector:
             with recorded(self._audit, caller, Action.AGENT_INSPECT, host=host):
                 await inspection.run()
 
-        async def read() -> PageEvents:
-            while (event := await report.events.get()) is not None:
-                yield (event,)
-
         self._running += 1
         try:
-            async with run_in_background(run()), aclosing(read()) as events:
-                yield events
+            async with run_in_background(run()):
+                while (event := await report.events.get()) is not None:
+                    yield event
         finally:
             self._running -= 1
 

@@ -25,7 +25,7 @@ from trunkline.v1 import (
 )
 from trunkline_bridge.api.messages.operations import ALL, MessageOperations
 from trunkline_bridge.api.page.access import PageAccess, may_see, may_use
-from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageStreams, Paths, single_events
+from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageStreams, Paths
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.http.handler import EventStreamResponse
 
@@ -85,7 +85,7 @@ class PageMesh:
     async def _watch(
         self, caller: Caller, _params: Json, _path: Mapping[str, str]
     ) -> EventStreamResponse[PageEvent]:
-        return self._streams.respond(caller, single_events(self._changes(caller)))
+        return self._streams.respond(caller, self._changes(caller))
 
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield the whole state now and after changes, at most once a second.

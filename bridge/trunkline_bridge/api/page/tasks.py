@@ -27,7 +27,6 @@ from trunkline_bridge.api.page.binding import (
     read_number,
     read_page_size,
     read_text,
-    single_events,
 )
 from trunkline_bridge.api.workflows.operations import (
     JournalEvent,
@@ -112,7 +111,7 @@ class PageTasks:
         after_ns = None
         if caller.last_event_id:
             after_ns = read_number({"Last-Event-ID": caller.last_event_id}, "Last-Event-ID")
-        return self._streams.respond(caller, single_events(self._changes(query, after_ns)))
+        return self._streams.respond(caller, self._changes(query, after_ns))
 
     async def _changes(
         self, query: "_TaskQuery", after_ns: int | None

@@ -23,7 +23,6 @@ from trunkline_bridge.api.page.binding import (
     Paths,
     read_page_size,
     read_text,
-    single_events,
 )
 from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller
@@ -84,7 +83,7 @@ class PageTraces:
     async def _watch(
         self, caller: Caller, _params: Json, _path: Mapping[str, str]
     ) -> EventStreamResponse[PageEvent]:
-        return self._streams.respond(caller, single_events(self._changes(caller)))
+        return self._streams.respond(caller, self._changes(caller))
 
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield traces as their spans arrive, after `ready`: the watch has begun."""

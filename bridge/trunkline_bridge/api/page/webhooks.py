@@ -23,7 +23,6 @@ from trunkline_bridge.api.page.binding import (
     Paths,
     read_page_size,
     read_text,
-    single_events,
 )
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
@@ -88,7 +87,7 @@ class PageWebhooks:
     async def _watch(
         self, caller: Caller, _params: Json, _path: Mapping[str, str]
     ) -> EventStreamResponse[PageEvent]:
-        return self._streams.respond(caller, single_events(self._changes(caller)))
+        return self._streams.respond(caller, self._changes(caller))
 
     async def _changes(self, caller: Caller) -> AsyncGenerator[PageEvent, None]:
         """Yield the webhooks that change or are deleted.

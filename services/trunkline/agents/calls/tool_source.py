@@ -1,11 +1,10 @@
 """Tool sources for agents, such as the mesh's tool adapter."""
 
 import asyncio
-import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trunkline.core.backoff import RetryWindow
 from trunkline.core.settings import AgentSettings
@@ -110,16 +109,23 @@ class _Adapter:
 class MeshTools:
     """The tools of the mesh's tool adapter, or those of them that an agent may use."""
 
-    def __init__(self, directory: Directory, options: AgentSettings | None = None) -> None:
-        """`options` are the settings of the agent. Without them, all tools may be used."""
-        self._adapter = _Adapter(directory)
+    def __init__(
+        self,
+        directory: Directory,
+        options: AgentSettings | None = None,
+        *,
+        adapter: _Adapter | None = None,
+    ) -> None:
+        """`options` are the settings of the agent. Without them, all tools may be used.
+
+        Agents of one process share an `adapter`, so that they know whether it has answered before.
+        """
+        self._adapter = adapter or _Adapter(directory)
         self._options = options or AgentSettings()
 
-    def restrict(self, options: AgentSettings) -> Self:
-        """Return the tools that an agent with these settings may use, of the same adapter."""
-        tools = copy.copy(self)
-        tools._options = options  # noqa: SLF001  a copy of this object
-        return tools
+    def restrict(self, options: AgentSettings) -> "MeshTools":
+        """Return the tools of the same adapter that an agent with these settings may use."""
+        return MeshTools(self._adapter.directory, options, adapter=self._adapter)
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for a mesh and for servers that are starting.

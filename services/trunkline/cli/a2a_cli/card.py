@@ -10,7 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from google.protobuf.json_format import ParseError
 
-from trunkline.a2a_client.agent_card import v0_3_interfaces
+from trunkline.a2a_client.agent_card import parse_members, read_card_json, v0_3_interfaces
 from trunkline.a2a_client.card_check import find_card_problems
 from trunkline.a2a_client.errors import RpcError
 from trunkline.a2a_client.http import HttpClient, HttpResponse
@@ -252,24 +252,16 @@ def _file_path(url: str) -> Path:
 def parse_card(reference: str, url: str, body: bytes) -> ResolvedCard:
     """Parse a card. CommandError: it is malformed."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        value = read_card_json(body)
+    except ValueError:
         where = url or reference
-        raise CommandError(LocalCode.CARD_INVALID, f"the document at {where} is no agent card")
-    known = {
-        name: member
-        for name, member in value.items()
-        if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
-    }
-    parsed = agent_card_pb2.AgentCard()
+        problem = f"the document at {where} is no agent card"
+        raise CommandError(LocalCode.CARD_INVALID, problem) from None
     try:
-        parse_dict(known, parsed, ignore_unknown_fields=True)
-    except (ParseError, TypeError, AttributeError, ValueError) as error:
-        first = str(error).partition("\n")[0][:200]
+        parsed = parse_members(value)
+    except ValueError as error:
         raise CommandError(
-            LocalCode.CARD_INVALID, f"the agent card is malformed: {first}"
+            LocalCode.CARD_INVALID, f"the agent card is malformed: {error}"
         ) from None
     return ResolvedCard(reference, url, body, value, parsed)
 

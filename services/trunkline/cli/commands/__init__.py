@@ -1,5 +1,5 @@
 """The commands: a function each, which has the options, the help and the work of the command.
 
-Help lists all commands, so these modules import nothing slow: a command imports in its function
-what it works with.
+The group `trunkline NAME` is the module NAME, which is imported when the group is used. Modules of
+commands outside of groups are imported by every command, so they import nothing slow.
 """

@@ -6,10 +6,7 @@ import typer
 
 from trunkline.cli.declaration import command
 
-completion = typer.Typer(
-    help="Print the script that completes words in bash, zsh or fish.",
-    rich_markup_mode=None,
-)
+group = typer.Typer()
 
 
 def _declare_script(shell: str, help_text: str) -> None:
@@ -20,7 +17,7 @@ def _declare_script(shell: str, help_text: str) -> None:
 
         print(SCRIPTS[shell].strip())
 
-    command(completion, shell, help=help_text)(print_script)
+    command(group, shell, help=help_text)(print_script)
 
 
 _declare_script("bash", "For ~/.bashrc: source <(trunkline completion bash).")
@@ -28,7 +25,7 @@ _declare_script("zsh", "For ~/.zshrc, after compinit: source <(trunkline complet
 _declare_script("fish", "For config.fish: trunkline completion fish | source.")
 
 
-@command(completion, "words", hidden=True)
+@command(group, "words", hidden=True)
 def print_words(
     context: typer.Context,
     words: Annotated[list[str] | None, typer.Argument(show_default=False)] = None,

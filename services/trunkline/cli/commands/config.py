@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 SCHEMAS = ("settings", "mcp", "workflow")
 
-config = typer.Typer(
-    help="Show the effective settings, check files, print schemas for editors.",
-    rich_markup_mode=None,
-)
+group = typer.Typer()
 
 
-@command(config, "show")
+@command(group, "show")
 def show_settings(
     *,
     only_set: Annotated[
@@ -49,7 +46,7 @@ def show_settings(
     )
 
 
-@command(config, "check")
+@command(group, "check")
 def check_files(
     files: Annotated[
         list[Path] | None,
@@ -83,7 +80,7 @@ def check_files(
     return code
 
 
-@command(config, "schema")
+@command(group, "schema")
 def print_schema(
     kind: Annotated[
         str,

@@ -1,11 +1,16 @@
 """The commands for the identity of processes on a mesh."""
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
 
 import typer
 
 from trunkline.cli.declaration import command
 from trunkline.cli.options import (
+    AUDIT_SETTINGS,
     JsonOption,
     MeshOption,
     argument,
@@ -14,14 +19,21 @@ from trunkline.cli.options import (
     resolve_mesh_settings,
 )
 from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.core.durations import parse_duration
+from trunkline.core.identity import Identity, Role, identity_folder, load_credentials
+from trunkline.core.identity.folder import IdentityFolder
+from trunkline.core.network import parse_authority
+from trunkline.core.settings import HostPort, Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 _DOTS_OF_TOKEN = 2
 
-mesh = typer.Typer(help="Let other users and machines join a mesh.", rich_markup_mode=None)
+group = typer.Typer()
+
+_LONGEST: Final = timedelta(days=30)
 
 
-@command(mesh, "token")
+@command(group, "token")
 def create_token(
     mesh: MeshOption = None,
     *,
@@ -40,25 +52,23 @@ def create_token(
     json: JsonOption = False,
 ) -> None:
     """Make a token by which a process of another user or machine joins a mesh that you run."""
-    from trunkline.cli import mesh_identity
     from trunkline.core.identity import tokens
     from trunkline.core.identity.issuing import load_authority
-    from trunkline.core.settings import HostPort
 
     if bridge and tools:
         raise InvalidArgumentError("token", "a process is a bridge or serves tools, not both")
     role = "bridge" if bridge else "tools" if tools else ""
     settings = resolve_mesh_settings(mesh)
-    folder = mesh_identity.open_own_folder(settings)
+    folder = open_own_folder(settings)
     if folder.is_temporary:
         problem = (
             "has a picked port, which is another after a restart; start it with --mesh HOST:PORT"
         )
         raise ConfigurationError(f"mesh {settings.mesh}", problem)
     authority = load_authority(folder)
-    identity = mesh_identity.choose_identity(authority.mesh, agent or (), role)
-    expires_in = mesh_identity.parse_lifetime(lifetime)
-    host, join_port = mesh_identity.find_join_address(address, folder.read_join_address())
+    identity = choose_identity(authority.mesh, agent or (), role)
+    expires_in = parse_lifetime(lifetime)
+    host, join_port = find_join_address(address, folder.read_join_address())
     token = tokens.create_token(
         authority,
         identity,
@@ -77,7 +87,7 @@ def create_token(
         )
 
 
-@command(mesh, "join")
+@command(group, "join")
 def join_mesh(
     token: Annotated[
         str,
@@ -88,13 +98,8 @@ def join_mesh(
     json: JsonOption = False,
 ) -> None:
     """Join a mesh that another user or machine runs. Then your processes may serve and call."""
-    import sys
-    from dataclasses import replace
-
-    from trunkline.core.identity import identity_folder
     from trunkline.core.identity.joining import join
     from trunkline.core.identity.tokens import read_token
-    from trunkline.core.settings import HostPort
 
     if token == "-":  # noqa: S105  standard input
         token = sys.stdin.readline().strip()
@@ -114,7 +119,7 @@ def join_mesh(
         )
 
 
-@command(mesh, "revoke")
+@command(group, "revoke")
 def revoke_processes(
     names: Annotated[
         list[str],
@@ -129,12 +134,11 @@ def revoke_processes(
     json: JsonOption = False,
 ) -> None:
     """Withdraw what a token gave. The mesh ends the processes' calls and accepts no new ones."""
-    from trunkline.cli import mesh_identity
     from trunkline.core.identity.issuing import load_authority
     from trunkline.core.identity.revocation import list_joined, revoke
     from trunkline.core.identity.tokens import revoke_token, verify_token
 
-    folder = mesh_identity.open_own_folder(resolve_mesh_settings(mesh))
+    folder = open_own_folder(resolve_mesh_settings(mesh))
     tokens = [name for name in names if name.count(".") == _DOTS_OF_TOKEN]
     for token in tokens:
         revoke_token(folder, verify_token(load_authority(folder), token))
@@ -154,7 +158,7 @@ def revoke_processes(
             print_stderr("revoked the token" if len(tokens) == 1 else "revoked the tokens")
 
 
-@command(mesh, "release")
+@command(group, "release")
 async def release_journals(
     names: Annotated[
         list[str],
@@ -183,7 +187,7 @@ async def release_journals(
             print_stderr(f"released {journal_id}")
 
 
-@command(mesh, "rotate-root")
+@command(group, "rotate-root")
 def rotate_root(
     mesh: MeshOption = None,
     *,
@@ -198,18 +202,12 @@ def rotate_root(
     json: JsonOption = False,
 ) -> None:
     """Replace the root of a mesh that you run, while its processes run and renew."""
-    from dataclasses import asdict
-    from datetime import UTC, datetime
-
-    from trunkline.cli import mesh_identity
-    from trunkline.cli.audit import USED_SETTINGS, record_act
+    from trunkline.cli.audit import record_act
     from trunkline.core.identity.rotation import start_rotation
     from trunkline.observe.audit import Action
 
-    settings = resolve_mesh_settings(mesh, uses=USED_SETTINGS)
-    rotation = start_rotation(
-        mesh_identity.open_own_folder(settings), mesh_identity.parse_lifetime(overlap)
-    )
+    settings = resolve_mesh_settings(mesh, uses=AUDIT_SETTINGS)
+    rotation = start_rotation(open_own_folder(settings), parse_lifetime(overlap))
     record_act(settings, Action.ROOT_ROTATE, mesh=str(settings.mesh))
     times = {
         name: datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
@@ -224,12 +222,9 @@ def rotate_root(
         )
 
 
-@command(mesh, "show")
+@command(group, "show")
 def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """Show your identity on a mesh, and who has joined the mesh."""
-    from dataclasses import asdict
-
-    from trunkline.core.identity import identity_folder, load_credentials
     from trunkline.core.identity.revocation import list_joined
 
     settings = resolve_mesh_settings(mesh)
@@ -248,3 +243,65 @@ def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
         for process in joined:
             state = "  revoked" if process.is_revoked else ""
             print(f"{'joined':<10}{process.subject}  {process.instance}{state}")
+
+
+def open_own_folder(settings: Settings) -> IdentityFolder:
+    """Return the folder of a mesh that this user runs. ConfigurationError: another one does."""
+    folder = identity_folder(settings)
+    folder.check()
+    if not folder.has_root:
+        problem = "another user or machine runs it, or it never ran; run this command there"
+        raise ConfigurationError(f"mesh {settings.mesh}", problem)
+    return folder
+
+
+def choose_identity(mesh: str, agents: Sequence[str], role: str) -> Identity:
+    """Return the identity for agents or a role. InvalidArgumentError: there is none, or both."""
+    if bool(agents) == bool(role):
+        problem = "name the agents of the process by --agent, or give --bridge or --tools"
+        raise InvalidArgumentError("token", problem)
+    if role:
+        return Identity(mesh, Role(role))
+    try:
+        return Identity.for_agents(mesh, agents)
+    except ValueError as error:
+        raise InvalidArgumentError("--agent", str(error)) from error
+
+
+def parse_lifetime(text: str) -> timedelta:
+    """Return a duration such as `30m`, of 30 days at most. InvalidArgumentError: it is none."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        problem = f"{text!r} is no time like 30m, 12h or 7d"
+        raise InvalidArgumentError("TIME", problem) from None
+    if not 0 < seconds <= _LONGEST.total_seconds():
+        raise InvalidArgumentError("TIME", "must be 30 days at most")
+    return timedelta(seconds=seconds)
+
+
+def find_join_address(outside: str, served: str) -> tuple[str, int]:
+    """Return the host by which others reach the mesh, and the port that takes tokens.
+
+    `outside` is HOST or HOST:PORT. If it is empty, the host is the served host.
+
+    Raises:
+        ConfigurationError: the mesh takes no tokens.
+        InvalidArgumentError: the host must be named, or is malformed.
+    """
+    if not served:
+        problem = (
+            "takes no tokens; start it, and if other machines reach it, with `join = HOST:PORT`"
+        )
+        raise ConfigurationError("the mesh", problem)
+    taken = HostPort.parse(served)
+    if not outside:
+        if taken.is_wildcard:
+            problem = f"the mesh takes tokens at {served}; name the host that others reach it by"
+            raise InvalidArgumentError("--address", problem)
+        return taken.host, taken.port
+    try:
+        authority = parse_authority(outside)
+    except ValueError as error:
+        raise InvalidArgumentError("--address", str(error)) from error
+    return authority.host, authority.port or taken.port

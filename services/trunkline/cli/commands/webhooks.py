@@ -1,57 +1,74 @@
 """The commands for webhooks: they show the delivery, and repeat what failed."""
 
-from enum import StrEnum
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final
 
 import typer
+from google.protobuf import timestamp_pb2
 
 from trunkline.cli.declaration import command
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import (
+    AUDIT_SETTINGS,
     DataOption,
     JsonOption,
     MeshOption,
     TaskIdArgument,
     argument,
+    choose,
     flag,
     load_command_settings,
     option,
 )
 from trunkline.cli.terminal import print_json, print_list
+from trunkline.core.encryption import KEY_SETTINGS
 from trunkline.errors import ConfigurationError, TaskNotFoundError
+from trunkline.v1 import webhook_service_pb2
 
-webhooks = typer.Typer(help="Show the delivery of webhooks, and repeat what failed.")
+group = typer.Typer()
 
+_PREFIX: Final = "WEBHOOK_STATE_"
+STATES: Final = {
+    name.removeprefix(_PREFIX).lower(): value
+    for name, value in webhook_service_pb2.WebhookState.items()
+    if value != webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+}
+"""The states that `--state` selects, by name."""
 
-class WebhookState(StrEnum):
-    """States of webhooks. Not read from the contract, because protobuf is slow to import."""
-
-    IDLE = "idle"
-    PENDING = "pending"
-    WAITING = "waiting"
-    DEAD = "dead"
-    DONE = "done"
+# The columns of the table. The page has the same words.
+COLUMNS: Final[Mapping[str, Callable[[webhook_service_pb2.Webhook], str]]] = {
+    "TASK": lambda webhook: webhook.config.task_id,
+    "WEBHOOK": lambda webhook: webhook.config.id,
+    "STATE": lambda webhook: state_name(webhook),
+    "SENT": lambda webhook: webhook.cursor or "-",
+    "URL": lambda webhook: webhook.config.url,
+    "LAST ERROR": lambda webhook: webhook.last_error,
+}
 
 
 ConfigId = Annotated[str, argument("WEBHOOK", "Its id. [all of the task]")]
 
 
-@command(webhooks, "list")
+@command(group, "list")
 async def list_webhooks(
     mesh: MeshOption = None,
     *,
     state: Annotated[
-        WebhookState | None,
-        option("STATE", "Only in this state: idle, pending, waiting, dead or done."),
-    ] = None,
+        str,
+        option(
+            "STATE",
+            f"Only in this state: {', '.join(STATES)}.",
+            autocompletion=lambda: list(STATES),
+        ),
+    ] = "",
     json: JsonOption = False,
 ) -> ExitCode:
     """List the webhooks of all hosts, newest first."""
     from trunkline.cli.mesh_view import open_mesh_view, query_hosts
-    from trunkline.cli.webhooks import COLUMNS, STATES, to_fields
-    from trunkline.v1 import webhook_service_pb2
 
-    wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+    wanted = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+    if state:
+        wanted = choose("--state", state, STATES)
     async with open_mesh_view(mesh) as view:
         found, code = await query_hosts(view, lambda host: host.list_webhooks(state=wanted))
     found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
@@ -59,7 +76,7 @@ async def list_webhooks(
     return code
 
 
-@command(webhooks, "show")
+@command(group, "show")
 async def show_webhooks(
     task_id: TaskIdArgument,
     config_id: ConfigId = "",
@@ -69,7 +86,6 @@ async def show_webhooks(
 ) -> None:
     """Show the delivery of a task's webhooks. Exits 1 if there are none."""
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.cli.webhooks import describe_webhook, to_fields, webhook_not_found
 
     async with open_mesh_view(mesh) as view:
         found = await view.task_host_client(task_id).list_webhooks(task_id)
@@ -82,7 +98,7 @@ async def show_webhooks(
         print("\n\n".join("\n".join(describe_webhook(webhook)) for webhook in selected))
 
 
-@command(webhooks, "replay")
+@command(group, "replay")
 async def replay_webhooks(
     task_id: TaskIdArgument,
     config_id: ConfigId = "",
@@ -95,7 +111,6 @@ async def replay_webhooks(
 ) -> None:
     """Send failed events again, after the last event that arrived."""
     from trunkline.cli.mesh_view import open_mesh_view
-    from trunkline.cli.webhooks import webhook_not_found
 
     async with open_mesh_view(mesh) as view:
         client = view.task_host_client(task_id)
@@ -111,15 +126,14 @@ async def replay_webhooks(
         print(f"{task_id}: none has failed; --from-start sends all again")
 
 
-@command(webhooks, "secret")
+@command(group, "secret")
 def print_secret(data: DataOption = None) -> None:
     """Print the secret that signs posts, for the receivers that verify them."""
-    from trunkline.cli.audit import USED_SETTINGS, record_act
-    from trunkline.core.encryption import KEY_SETTINGS
+    from trunkline.cli.audit import record_act
     from trunkline.observe.audit import Action
     from trunkline.processes.webhook_secret import load_secret
 
-    uses = {"data_dir", "webhook_secret", *KEY_SETTINGS, *USED_SETTINGS}
+    uses = {"data_dir", "webhook_secret", *KEY_SETTINGS, *AUDIT_SETTINGS}
     settings = load_command_settings({"data_dir": data}, uses=uses)
     secret = settings.webhook_secret or load_secret(settings)
     if not secret:
@@ -127,3 +141,58 @@ def print_secret(data: DataOption = None) -> None:
         raise ConfigurationError(str(settings.data_dir), problem)
     record_act(settings, Action.SECRET_SHOW)
     print(secret)
+
+
+def webhook_not_found(task_id: str, config_id: str) -> ConfigurationError:
+    """Return the error for a task that has no such webhook; an empty id is any webhook."""
+    webhook = f"webhook {config_id!r}" if config_id else "webhook"
+    problem = f"has no {webhook}; see `trunkline webhooks list`"
+    return ConfigurationError(f"task {task_id!r}", problem)
+
+
+def describe_webhook(webhook: webhook_service_pb2.Webhook) -> Iterator[str]:
+    """Yield the lines that describe a webhook and its delivery."""
+    yield f"webhook   {webhook.config.id}"
+    yield f"task      {webhook.config.task_id}"
+    yield f"agent     {webhook.agent}"
+    yield f"account   {webhook.account}"
+    yield f"url       {webhook.config.url}"
+    yield f"version   {webhook.version}"
+    yield f"state     {state_name(webhook)}"
+    yield f"sent      {f'up to event {webhook.cursor}' if webhook.cursor else 'nothing'}"
+    yield f"created   {_format_time(webhook.created)}"
+    if webhook.attempts:
+        since = _format_time(webhook.failing_since)
+        yield f"failing   since {since}, attempts: {webhook.attempts}, last: {webhook.last_error}"
+    if webhook.HasField("next_attempt"):
+        yield f"next try  {_format_time(webhook.next_attempt)}"
+
+
+def to_fields(webhook: webhook_service_pb2.Webhook) -> dict[str, Any]:
+    """Return a webhook as JSON."""
+    return {
+        "task_id": webhook.config.task_id,
+        "webhook_id": webhook.config.id,
+        "url": webhook.config.url,
+        "agent": webhook.agent,
+        "account": webhook.account,
+        "version": webhook.version,
+        "state": state_name(webhook),
+        "cursor": webhook.cursor,
+        "attempts": webhook.attempts,
+        "last_error": webhook.last_error,
+        "failing_since": _format_time(webhook.failing_since),
+        "next_attempt": _format_time(webhook.next_attempt),
+        "created": _format_time(webhook.created),
+    }
+
+
+def state_name(webhook: webhook_service_pb2.Webhook) -> str:
+    """Return the name of the state of a webhook."""
+    name = webhook_service_pb2.WebhookState.Name(webhook.state)
+    return name.removeprefix(_PREFIX).lower()
+
+
+def _format_time(stamp: timestamp_pb2.Timestamp) -> str:
+    """Return a time in ISO 8601, or "" if it is not set."""
+    return stamp.ToJsonString() if stamp.ToNanoseconds() else ""

@@ -1,9 +1,8 @@
 """JSON-RPC over a failing mesh: scripted hosts return results that are rare on real ones."""
 
-import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx2
@@ -17,29 +16,10 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
+from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
-
-
-@dataclass
-class ScriptedStream:
-    """A stream of batches with a scripted end."""
-
-    batches: Sequence[event_pb2.EventBatch] = ()
-    failure: Exception | None = None
-    snapshot: snapshot_pb2.TaskSnapshot | None = None
-    message: None = None
-
-    def take_snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
-        return self.snapshot
-
-    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        if self.batches:
-            yield [batch.SerializeToString() for batch in self.batches]
-        if self.failure is not None:
-            raise self.failure
 
 
 @dataclass
@@ -47,7 +27,6 @@ class ScriptedHost:
     """A host whose calls have a scripted result."""
 
     failure: Exception | None = None
-    script: ScriptedStream = field(default_factory=ScriptedStream)
 
     async def send_message(self, **_call: object) -> snapshot_pb2.TaskSnapshot:
         if self.failure is not None:
@@ -73,15 +52,6 @@ class ScriptedHost:
         snapshot.task.id = task_id
         return snapshot
 
-    def stream_message(self, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
-        @asynccontextmanager
-        async def open_stream() -> AsyncIterator[ScriptedStream]:
-            if self.failure is not None:
-                raise self.failure
-            yield self.script
-
-        return open_stream()
-
 
 @dataclass
 class ScriptedDirectory:
@@ -102,47 +72,23 @@ class ScriptedDirectory:
         self.get_agent(name)
         return self.host
 
-    def submit(self, name: str, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
+    @asynccontextmanager
+    async def submit(self, name: str, **_call: object) -> AsyncIterator[None]:
         self.get_agent(name)
-        return self.host.stream_message()
+        if self.host.failure is not None:
+            raise self.host.failure
+        yield
 
 
-def open_client(host: ScriptedHost, version: str = "1.0") -> httpx2.AsyncClient:
-    """Return a client of a bridge that serves the draft of A2A 1.1, too."""
+async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
     # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
-    app = Bridge(directory, Settings(default_agent="tested"))
-    return httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=app),
-        base_url="http://test",
-        headers={"A2A-Version": version},
-    )
-
-
-async def post(
-    host: ScriptedHost, method: str, params: object = SEND, *, version: str = "1.0"
-) -> httpx2.Response:
+    transport = httpx2.ASGITransport(app=Bridge(directory, Settings(default_agent="tested")))
     body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
-    async with open_client(host, version) as client:
-        return await client.post("/", json=body)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        return await client.post("/", json=body, headers={"A2A-Version": "1.0"})
 
 
-def created_batch() -> event_pb2.EventBatch:
-    header = event_pb2.BatchHeader(task_id="jrnl0001-task", first_sequence=1, count=1)
-    created = event_pb2.TaskCreated(context_id="ctx", agent="tested")
-    return event_pb2.EventBatch(header=header, events=[event_pb2.Event(created=created)])
-
-
-def parse_events(answer: httpx2.Response) -> list[dict[str, Any]]:
-    """Return the fields of each event."""
-    return [
-        dict(line.split(": ", 1) for line in event.split("\n"))
-        for event in answer.text.split("\n\n")
-        if event
-    ]
-
-
-@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
 @pytest.mark.parametrize(
     ("failure", "status", "retry_after"),
     [
@@ -152,36 +98,19 @@ def parse_events(answer: httpx2.Response) -> list[dict[str, Any]]:
     ],
 )
 async def test_an_unavailable_mesh_sets_the_http_status(
-    method: str, failure: Exception, status: int, retry_after: str | None
+    failure: Exception, status: int, retry_after: str | None
 ) -> None:
-    answer = await post(ScriptedHost(failure), method)
+    answer = await post(ScriptedHost(failure), "SendMessage")
     assert answer.status_code == status
     assert answer.headers.get("retry-after") == retry_after
     assert answer.json()["id"] == "r-1"
     assert answer.json()["error"]["message"].startswith(str(failure))
 
 
-@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
-async def test_an_internal_error_before_the_answer_is_redacted(method: str) -> None:
-    answer = await post(ScriptedHost(RuntimeError("hunter2")), method)
+async def test_an_internal_error_before_the_answer_is_redacted() -> None:
+    answer = await post(ScriptedHost(RuntimeError("hunter2")), "SendMessage")
     assert answer.status_code == 200
     assert answer.json()["error"]["code"] == -32603
-    assert "hunter2" not in answer.text
-
-
-@pytest.mark.parametrize(
-    ("failure", "code"),
-    [(PeerUnavailableError("host", "gone"), -32000), (RuntimeError("hunter2"), -32603)],
-)
-async def test_an_error_within_a_stream_is_its_last_event(failure: Exception, code: int) -> None:
-    script = ScriptedStream([created_batch()], failure)
-    answer = await post(ScriptedHost(script=script), "SendStreamingMessage")
-    assert answer.status_code == 200
-    first, last = parse_events(answer)
-    assert first["id"] == "1.0"
-    assert last["event"] == "error"
-    assert json.loads(last["data"])["error"]["code"] == code
-    assert json.loads(last["data"])["id"] == "r-1"
     assert "hunter2" not in answer.text
 
 

@@ -1,18 +1,14 @@
-"""Adjacent text deltas are joined into one notification, except in A2A 1.1."""
-
-import json
-from typing import Any
+"""Adjacent text deltas are joined into one notification."""
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import artifact_pb2, webhook_service_pb2
+from trunkline.v1 import artifact_pb2
 from trunkline_bridge.a2a.projection import (
-    RELATIVE_LINKS,
     ArtifactView,
     FullEvent,
     TextDelta,
     WireEvent,
 )
-from trunkline_bridge.a2a.webhooks.notifications import join_text, render_notifications
+from trunkline_bridge.a2a.webhooks.notifications import join_text
 
 FIRST = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="first"))
 SECOND = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="second"))
@@ -76,18 +72,3 @@ def test_a_joined_text_is_bounded() -> None:
 
 def test_joining_no_events_returns_none() -> None:
     assert join_and_list() == []
-
-
-async def render(version: str, *events: WireEvent) -> list[dict[str, Any]]:
-    webhook = webhook_service_pb2.Webhook(version=version)
-    # Events of these versions need no client.
-    client: Any = None
-    return [
-        json.loads(notification.body)["artifactUpdate"]
-        async for notification in render_notifications(client, webhook, events, RELATIVE_LINKS)
-    ]
-
-
-async def test_adjacent_texts_are_one_notification() -> None:
-    (update,) = await render("1.0", piece(2, "a"), piece(3, "b"), piece(4, "c"))
-    assert update["artifact"]["parts"] == [{"text": "abc"}]

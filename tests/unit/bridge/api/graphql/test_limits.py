@@ -6,10 +6,10 @@ from graphql import OperationDefinitionNode, parse
 
 from trunkline.core.settings import GraphQLSettings
 from trunkline_bridge.api.graphql.limits import Measure, measure
-from trunkline_bridge.api.graphql.schema import build_schema
+from trunkline_bridge.api.graphql.schema import MeshSchema
 
 PAGE = Path(__file__).parents[5] / "docs" / "graphql.md"
-SCHEMA = build_schema(GraphQLSettings())._schema
+SCHEMA = MeshSchema(GraphQLSettings()).declared
 
 
 def size(text: str, page_limit: int = 100, **variables: object) -> Measure:

@@ -1,14 +1,87 @@
-"""The schema of GraphQL is the one that is committed."""
+"""The resolvers fit the schema, which is declared in a file of its own."""
 
-from pathlib import Path
+import inspect
+import re
 
-import trunkline_bridge.api.graphql
+import pytest
+from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, print_ast
+
 from trunkline.core.settings import GraphQLSettings
-from trunkline_bridge.api.graphql.schema import build_schema
+from trunkline_bridge.api.graphql.context import DEFAULT_PAGE_SIZE
+from trunkline_bridge.api.graphql.messages import MessageNode
+from trunkline_bridge.api.graphql.rooms import RoomNode
+from trunkline_bridge.api.graphql.runs import RunNode
+from trunkline_bridge.api.graphql.schema import ROOTS, MeshSchema
+from trunkline_bridge.api.graphql.workflows import WorkflowVersionNode
 
-SNAPSHOT = Path(trunkline_bridge.api.graphql.__file__).with_name("schema.graphql")
+SCHEMA = MeshSchema(GraphQLSettings()).declared
+ROOT_CLASSES = {
+    root.name: type(ROOTS[operation])
+    for operation in ROOTS
+    if (root := SCHEMA.get_root_type(operation)) is not None
+}
+CLASSES: dict[str, type] = {
+    **ROOT_CLASSES,
+    "Message": MessageNode,
+    "Room": RoomNode,
+    "Workflow": WorkflowVersionNode,
+    "WorkflowRun": RunNode,
+}
 
 
-def test_the_committed_schema_is_the_one_that_is_served() -> None:
-    # `python -m trunkline_bridge.api.graphql.schema` prints it.
-    assert build_schema(GraphQLSettings()).as_str() == SNAPSHOT.read_text(encoding="utf-8").rstrip()
+def to_python(name: str) -> str:
+    return re.sub(r"(?=[A-Z])", "_", name).lower()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_field_with_arguments_has_a_resolver_that_takes_them(name: str) -> None:
+    declared = SCHEMA.type_map[name]
+    assert isinstance(declared, GraphQLObjectType)
+    for label, field in declared.fields.items():
+        if field.args or name in ROOT_CLASSES:
+            resolver = getattr(CLASSES[name], to_python(label))
+            parameters = list(inspect.signature(resolver).parameters)
+            assert parameters == ["self", "context", *map(to_python, field.args)], label
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_resolver_is_a_field_of_the_schema(name: str) -> None:
+    declared = SCHEMA.type_map[name]
+    assert isinstance(declared, GraphQLObjectType)
+    fields = set(map(to_python, declared.fields))
+    resolvers = {
+        member
+        for member, value in inspect.getmembers(CLASSES[name], inspect.isfunction)
+        if not member.startswith("_") and "context" in inspect.signature(value).parameters
+    }
+    assert resolvers <= fields
+
+
+def test_pages_have_the_size_by_which_their_cost_is_counted() -> None:
+    sizes = {
+        print_ast(default.literal)
+        for kind in SCHEMA.type_map.values()
+        if isinstance(kind, GraphQLObjectType)
+        for field in kind.fields.values()
+        if "first" in field.args and (default := field.args["first"].default) is not None
+        if default.literal is not None
+    }
+    assert sizes == {str(DEFAULT_PAGE_SIZE)}
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-05-01T08:00:00", "2026-05-01T08:00:00Z"),
+        ("2026-05-01T08:00:00+02:00", "2026-05-01T08:00:00+02:00"),
+        ("2026-05", "2026-05-01T00:00:00Z"),
+        ("2026", "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_a_time_is_read_in_the_form_of_the_contract(text: str, time: str) -> None:
+    times = SCHEMA.type_map["DateTime"]
+    assert isinstance(times, GraphQLScalarType)
+    assert times.coerce_input_value(text) == time
+    for wrong in ("soon", 3, None):
+        with pytest.raises(GraphQLError, match="DateTime"):
+            times.coerce_input_value(wrong)

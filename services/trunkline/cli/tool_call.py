@@ -1,16 +1,14 @@
-"""Finds a tool of a mesh, checks its arguments, and asks a person what its call needs."""
+"""Calls a tool by hand: checks its arguments, asks what its call needs, and prints its result."""
 
 import asyncio
 import json
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from trunkline.agents.calls.schema_arguments import describe_type
 from trunkline.agents.calls.tool_questions import (
     build_continuation,
     build_pending,
@@ -21,78 +19,16 @@ from trunkline.agents.calls.tool_questions import (
 )
 from trunkline.cli.attachments import create_file
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view
+from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
-from trunkline.core.json_values import message_to_dict, struct_json, value_json
-from trunkline.errors import (
-    InvalidArgumentError,
-    PeerTimeoutError,
-    ToolNotFoundError,
-    ToolServerUnavailableError,
-)
-from trunkline.mesh.client.mesh_words import tool_server_state
-from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
+from trunkline.core.json_values import message_to_dict, struct_json
+from trunkline.errors import InvalidArgumentError, PeerTimeoutError
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
-from trunkline.v1 import part_pb2, tool_service_pb2
+from trunkline.v1 import tool_service_pb2
 from trunkline.workflows.schemas import find_argument_problem
 
-_NEAR_NAMES: Final = 3
-# Of `difflib`, at most 1.
-_SIMILAR: Final = 0.75
 _AGREEMENTS: Final = frozenset({"y", "yes", "approve"})
-
-
-def server_state(server: tool_service_pb2.ToolServer) -> str:
-    """Return the state of a server, or the state of its circuit breaker unless that is closed."""
-    if server.breaker not in ("", "closed"):
-        return server.breaker
-    return tool_server_state(server)
-
-
-async def fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
-    """Return a tool of a mesh; raises as `_find_tool`."""
-    async with open_mesh_view(mesh) as view:
-        return await _find_tool(view, name)
-
-
-async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
-    """Return a tool. Waits for its server if that is starting, and for no other.
-
-    Raises:
-        ToolNotFoundError: there is no such tool. Notes say why, or name similar tools.
-        ToolServerUnavailableError: its server is down.
-    """
-    server, _, tool_name = name.partition("/")
-    client = view.tool_client()
-    listing = await client.wait_for_tools((server,), timeout_s=TOOL_SERVERS_TIMEOUT_S)
-    for tool in listing.tools:
-        if (tool.server, tool.name) == (server, tool_name):
-            return tool
-    states = {state.name: state for state in listing.servers}
-    if server in states and server_state(states[server]) != "ready":
-        problem = states[server].error or "it is still starting"
-        raise ToolServerUnavailableError(server, problem)
-    error = ToolNotFoundError(server, tool_name)
-    for problem in states[server].listing_problems if server in states else ():
-        if problem.startswith(f"{tool_name}: "):
-            error.add_note(problem.removeprefix(f"{tool_name}: "))
-    tools = [*listing.tools, *(await client.list_known_tools()).tools]
-    near = _find_near(name, [f"{tool.server}/{tool.name}" for tool in tools])
-    if near:
-        error.add_note(f"did you mean {' or '.join(near)}?")
-    raise error
-
-
-def _find_near(name: str, labels: Sequence[str]) -> list[str]:
-    """Return the tools with a similar name, or with a similar name on another server."""
-    by_name = {label.partition("/")[2].casefold(): label for label in reversed(labels)}
-    by_label = {label.casefold(): label for label in labels}
-    last = name.rpartition("/")[2].casefold()
-    near = [by_name[match] for match in get_close_matches(last, by_name, cutoff=_SIMILAR)]
-    near += [
-        by_label[match] for match in get_close_matches(name.casefold(), by_label, cutoff=_SIMILAR)
-    ]
-    return list(dict.fromkeys(near))[:_NEAR_NAMES]
 
 
 def parse_text(text: str) -> dict[str, Any]:
@@ -283,7 +219,7 @@ def print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:
     if as_json:
         print_json(message_to_dict(result, with_proto_names=True))
         return
-    lines = [_render(part) for part in result.content]
+    lines = [render_part(part) for part in result.content]
     if not lines and result.HasField("structured_content"):
         lines = [json.dumps(struct_json(result.structured_content), ensure_ascii=False)]
     if result.is_error:
@@ -298,43 +234,3 @@ def save_files(result: tool_service_pb2.ToolResult, folder: Path) -> None:
         if part.HasField("raw"):
             with create_file(folder, part.filename) as file:
                 file.write(part.raw)
-
-
-def _render(part: part_pb2.Part) -> str:
-    if part.HasField("text"):
-        return part.text
-    if part.HasField("data"):
-        return json.dumps(value_json(part.data), ensure_ascii=False)
-    place = f" at {part.url}" if part.url else f", {len(part.raw)} bytes"
-    return f"[file {part.filename or part.media_type or 'unnamed'}{place}]"
-
-
-def describe_tool(tool: tool_service_pb2.Tool) -> Iterator[str]:
-    """Yield the lines that describe a tool: a label in ten columns, then its value."""
-    yield f"tool      {tool.server}/{tool.name}"
-    if tool.title and tool.title != tool.name:
-        yield f"title     {tool.title}"
-    if tool.description:
-        yield f"does      {' '.join(tool.description.split())}"
-    traits = [
-        trait
-        for trait, holds in (
-            ("reads only", tool.read_only),
-            ("may destroy something", tool.destructive),
-            ("may be repeated", tool.idempotent),
-            ("needs approval", tool.needs_approval),
-        )
-        if holds
-    ]
-    if traits:
-        yield f"traits    {', '.join(traits)}"
-    schema = struct_json(tool.input_schema)
-    properties = schema.get("properties", {})
-    required = schema.get("required", ())
-    for name, about in properties.items() if isinstance(properties, Mapping) else ():
-        kind = describe_type(about, schema)
-        text = f"{name}: {kind}" + (", required" if name in required else "")
-        note = about.get("description", "") if isinstance(about, Mapping) else ""
-        yield "argument  " + ". ".join(filter(None, (text, " ".join(str(note).split()))))
-    yield "schema"
-    yield json.dumps(schema, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A project with an agent, its settings and tests, from templates.
+"""The command that creates a project with an agent, its settings and tests, from templates.
 
 A project needs the place that trunkline was installed from, before trunkline is on an index.
 Installers record it in `direct_url.json` (PEP 610), unless they took it from an index.
@@ -8,14 +8,24 @@ import json
 import keyword
 import shlex
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import metadata, resources
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Self
+from string import Template
+from typing import Annotated, Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
-from trunkline.cli.terminal import print_stderr
+import typer
+
+from trunkline.cli.declaration import command
+from trunkline.cli.options import JsonOption, argument, flag
+from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.core.settings import CONFIG_FILE, ENV_PREFIX
+from trunkline.core.settings.trust import TrustStore
 from trunkline.errors import ConfigurationError
+from trunkline.messages.addresses import check_agent_name
+
+group = typer.Typer()
 
 # The example message on the new agent's card, which its test sends.
 _EXAMPLE: Final = "Ada"
@@ -71,6 +81,40 @@ class InstallSource:
         return cls(table, arguments, path, is_gone=not Path(path).exists())
 
 
+@command(group, "agent")
+def create_project(
+    name: Annotated[str, argument("NAME", "The agent's name.")],
+    folder: Annotated[Path | None, argument("DIR", "The folder to create. [NAME]")] = None,
+    *,
+    langgraph: Annotated[bool, flag("Use a LangGraph graph.", "--langgraph")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Create a project for an agent: code, settings, tests, and how to run them."""
+    module = name.lower().replace("-", "_")
+    check_name(name, module)
+    folder = folder or Path(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(str(folder), "exists and is not an empty folder")
+    source = InstallSource.find()
+    contents = render_project(name, module, source, langgraph=langgraph)
+    for path, text in contents.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    trust_project(folder)
+    if json:
+        print_json({"agent": name, "folder": str(folder), "files": sorted(contents)})
+    else:
+        for path in sorted(contents):
+            print(folder / path)
+        print_stderr(f"{folder / 'README.md'} says how to install, test and start it")
+        if source and source.is_gone:
+            print_stderr(
+                f"trunkline was installed from {source.place}, which is gone: write its new place "
+                "into README.md and pyproject.toml"
+            )
+
+
 def _to_table(**values: str | bool) -> str:
     """Return an inline table of TOML, whose basic strings are written like strings of JSON."""
     entries = (
@@ -83,8 +127,6 @@ def render_project(
     name: str, module: str, source: InstallSource | None, *, langgraph: bool
 ) -> dict[str, str]:
     """Return the texts of a project's files by their paths. `module` is the name of its package."""
-    from importlib import metadata
-
     values = {
         "source": source.uv if source else "",
         "install": f"$ pip install {source.pip}\n" if source else "",
@@ -109,8 +151,6 @@ def render_project(
 
 def trust_project(folder: Path) -> None:
     """Trust the user's own project. A state folder that can't be written doesn't harm it."""
-    from trunkline.core.settings.trust import TrustStore
-
     try:
         TrustStore().add(folder, (folder / CONFIG_FILE).read_bytes())
     except ConfigurationError as error:
@@ -119,10 +159,6 @@ def trust_project(folder: Path) -> None:
 
 def check_name(name: str, module: str) -> None:
     """Check the name of an agent. ConfigurationError: it is invalid, or in use."""
-    from importlib.util import find_spec
-
-    from trunkline.messages.addresses import check_agent_name
-
     source = f"agent {name!r}"
     check_agent_name(name, source)
     if not module.isidentifier() or name.startswith("_") or name.endswith("_"):
@@ -136,8 +172,6 @@ def check_name(name: str, module: str) -> None:
 
 
 def _render_template(name: str, values: dict[str, str]) -> str:
-    from importlib import resources
-    from string import Template
 
     template = resources.files("trunkline.cli") / "project_templates" / f"{name}.tmpl"
     return Template(template.read_text(encoding="utf-8")).substitute(values)

@@ -1,60 +1,14 @@
-"""The commands for the folder of a project: its creation, and trust in its settings."""
+"""The command that lets the settings of a folder apply to all commands."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from trunkline.cli.declaration import command
 from trunkline.cli.options import JsonOption, argument, flag
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from trunkline.core.settings.trust import TrustedFolder
-
-new = typer.Typer(help="Create a project to begin with.", rich_markup_mode=None)
-
-
-@new.callback()
-def _group() -> None:
-    """Create a project to begin with."""
-
-
-@command(new, "agent")
-def create_project(
-    name: Annotated[str, argument("NAME", "The agent's name.")],
-    folder: Annotated[Path | None, argument("DIR", "The folder to create. [NAME]")] = None,
-    *,
-    langgraph: Annotated[bool, flag("Use a LangGraph graph.", "--langgraph")] = False,
-    json: JsonOption = False,
-) -> None:
-    """Create a project for an agent: code, settings, tests, and how to run them."""
-    from trunkline.cli.project import InstallSource, check_name, render_project, trust_project
-
-    module = name.lower().replace("-", "_")
-    check_name(name, module)
-    folder = folder or Path(name)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(str(folder), "exists and is not an empty folder")
-    source = InstallSource.find()
-    contents = render_project(name, module, source, langgraph=langgraph)
-    for path, text in contents.items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    trust_project(folder)
-    if json:
-        print_json({"agent": name, "folder": str(folder), "files": sorted(contents)})
-    else:
-        for path in sorted(contents):
-            print(folder / path)
-        print_stderr(f"{folder / 'README.md'} says how to install, test and start it")
-        if source and source.is_gone:
-            print_stderr(
-                f"trunkline was installed from {source.place}, which is gone: write its new place "
-                "into README.md and pyproject.toml"
-            )
 
 
 def trust(
