@@ -28,6 +28,7 @@ test: setup partners  ## run all tests in parallel (ARGS=... goes to pytest; ARG
 
 prove: setup partners  ## try to break every promise at full size; prints times and seeds (ARGS=... goes to pytest)
 	@scripts/local_model
+	@$(BIN)/pytest tests/property --hypothesis-profile=prove -q
 	@$(BIN)/pytest tests/promises --prove -p no:randomly -q -s $(ARGS)
 
 check: setup  ## check format, lint, types, spelling, imports, contract, licences and docs

@@ -52,9 +52,14 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # In its debug mode, asyncio warns of steps that a busy machine makes slow.
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 # A busy machine makes an example slow, not wrong.
-hypothesis_settings.register_profile(
-    "trunkline", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+for _profile, _examples in (("trunkline", 50), ("prove", 500)):
+    hypothesis_settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 hypothesis_settings.load_profile("trunkline")
 
 

@@ -1,6 +1,5 @@
 """A breaker behaves like a simple model of its three states."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -94,5 +93,4 @@ class BreakerMachine(RuleBasedStateMachine):
         assert bool(self.breaker.problem) == (self.state != "closed")
 
 
-BreakerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestBreakerMachine = BreakerMachine.TestCase

@@ -10,9 +10,10 @@ import pytest
 from a2a.client.card_resolver import parse_agent_card
 from a2a.utils.signing import _canonicalize_agent_card, create_signature_verifier
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.examples import share
 from harness.remote.token_issuer import SigningKey, key_set
 from trunkline.a2a_wire.card_json import merged_card_json, parse_card
 from trunkline.a2a_wire.card_signatures import (
@@ -99,7 +100,7 @@ def to_json(card: agent_card_pb2.AgentCard) -> str:
     return dumps(merged_card_json(card))
 
 
-@settings(deadline=None, max_examples=60)
+@share(0.6)
 @given(card=cards)
 def test_cards_round_trip(card: agent_card_pb2.AgentCard) -> None:
     received = parse_card(to_json(card))
@@ -107,14 +108,14 @@ def test_cards_round_trip(card: agent_card_pb2.AgentCard) -> None:
     assert pruned_form(received) == pruned_form(card)
 
 
-@settings(deadline=None, max_examples=60)
+@share(0.6)
 @given(card=cards)
 def test_the_pruned_form_equals_the_sdks_for_any_card(card: agent_card_pb2.AgentCard) -> None:
     expected = _canonicalize_agent_card(parse_agent_card(json.loads(to_json(card))))
     assert pruned_form(card).decode() == expected
 
 
-@settings(deadline=None, max_examples=40)
+@share(0.4)
 @given(card=cards, other=cards)
 def test_a_signature_is_valid_for_its_card_only(
     signer: CardSigner, card: agent_card_pb2.AgentCard, other: agent_card_pb2.AgentCard

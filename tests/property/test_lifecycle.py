@@ -7,16 +7,16 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.agents.inline_agents import NOTHING, define, message
+from harness.agents.inline_agents import define, start
+from harness.examples import share
 from trunkline.errors import InvalidAgentResponseError, TaskNotCancelableError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, TRANSITIONS, State
-from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 ACTIONS = (
@@ -62,18 +62,17 @@ async def run_turn(
     journal = Journal.open(folder / "journal.db")
     try:
         async with TaskHost(journal, [define(ActionAgent(actions).run)]) as host:
-            accepted = await host.submit("tested", message(), NOTHING)
-            assert isinstance(accepted, SubmitResult)
+            task_id = await start(host)
             was_canceled = False
             if cancel_after is not None:
                 for _ in range(cancel_after):
                     await asyncio.sleep(0)
                 with contextlib.suppress(TaskNotCancelableError):
-                    await host.cancel(accepted.task_id, account="")
+                    await host.cancel(task_id, account="")
                     was_canceled = True
-            snapshot = await host.wait_turn(accepted.task_id)
+            snapshot = await host.wait_turn(task_id)
             states = [State.TASK_STATE_SUBMITTED]
-            for sealed in await journal.read(accepted.task_id, 0, limit_bytes=1 << 20):
+            for sealed in await journal.read(task_id, 0, limit_bytes=1 << 20):
                 events = event_pb2.EventBatch.FromString(sealed).events
                 states += [
                     event.status.status.state for event in events if event.HasField("status")
@@ -83,7 +82,7 @@ async def run_turn(
         await journal.close()
 
 
-@settings(max_examples=40)
+@share(0.5)
 @given(
     actions=st.lists(st.sampled_from(ACTIONS), max_size=8),
     cancel_after=st.none() | st.integers(0, 12),

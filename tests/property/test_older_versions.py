@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence, Set
 from typing import Any, TypeAlias
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.examples import share
 from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import json_values
@@ -35,8 +36,6 @@ from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 
 Json: TypeAlias = dict[str, Any]
 
-many_examples = settings(max_examples=100)
-few_examples = settings(max_examples=40)
 CLIENT_ID = "chosen"
 V0_1_STATES = {"submitted", "working", "input-required", "completed", "canceled", "failed"}
 V0_3_STATES = {*V0_1_STATES, "rejected", "auth-required"}
@@ -170,7 +169,6 @@ class V01Client:
         }
 
 
-@many_examples
 @given(journals())
 def test_v0_3_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     client = V03Client()
@@ -186,7 +184,6 @@ def test_v0_3_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     assert client.status["state"] == task["status"]["state"]
 
 
-@many_examples
 @given(journals())
 def test_v0_1_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     client = V01Client()
@@ -205,7 +202,6 @@ def test_v0_1_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     assert client.status["state"] == task["status"]["state"]
 
 
-@many_examples
 @given(journals(), st.data())
 def test_a_resumed_v0_1_stream_numbers_artifacts_like_the_original(
     entries: Entries, data: st.DataObject
@@ -225,7 +221,6 @@ def test_a_resumed_v0_1_stream_numbers_artifacts_like_the_original(
     ]
 
 
-@many_examples
 @given(journals(), st.data())
 def test_a_task_whose_turn_ended_is_followed_by_its_status(
     entries: Entries, data: st.DataObject
@@ -245,7 +240,6 @@ def test_a_task_whose_turn_ended_is_followed_by_its_status(
             assert last["status"] == v0_3_json.task_json(snapshot.task)["status"]
 
 
-@many_examples
 @given(st.text(), st.booleans(), st.text(max_size=3))
 def test_a_template_renders_the_same_as_the_general_path(
     text: str, is_last: bool, name: str
@@ -311,7 +305,7 @@ def messages(draw: st.DrawFn) -> message_pb2.Message:
     return message
 
 
-@few_examples
+@share(0.5)
 @given(messages())
 def test_a_message_round_trips_through_v0_3(message: message_pb2.Message) -> None:
     written = json.loads(json_values.dumps(v0_3_json.message_json(message)))
@@ -320,7 +314,7 @@ def test_a_message_round_trips_through_v0_3(message: message_pb2.Message) -> Non
     )
 
 
-@few_examples
+@share(0.5)
 @given(messages())
 def test_v0_1_holds_everything_of_a_message_but_ids(message: message_pb2.Message) -> None:
     task = v0_1_json.reply_task_json(message, client_id=CLIENT_ID)

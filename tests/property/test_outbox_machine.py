@@ -6,7 +6,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -16,6 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from harness.examples import share
 from harness.journal.outbox import HOUR_S, LEASE_S, Claim, OutboxBench
 from trunkline.errors import FencedError
 from trunkline.v1 import webhook_service_pb2
@@ -206,6 +206,4 @@ class OutboxMachine(RuleBasedStateMachine):
 
 
 def test_every_event_is_delivered_in_order_by_one_claimant_at_a_time() -> None:
-    run_state_machine_as_test(
-        OutboxMachine, settings=settings(max_examples=50, stateful_step_count=30)
-    )
+    run_state_machine_as_test(OutboxMachine, settings=share(0.4, steps=30))

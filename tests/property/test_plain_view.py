@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.journal.strategies import Entries, batches, fold, journals
@@ -35,7 +35,6 @@ def folded_texts(events: Sequence[WireEvent]) -> dict[str, str]:
     return texts
 
 
-@settings(max_examples=150)
 @given(journals(), st.data())
 def test_the_plain_view_depends_only_on_the_events(entries: Entries, data: st.DataObject) -> None:
     cuts = data.draw(st.sets(st.integers(1, len(entries))))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.journal.strategies import Entries, batches, fold, journals
@@ -12,8 +12,6 @@ from trunkline.a2a_wire.v1_0 import json_writer as v1_json
 from trunkline.core.json_values import struct_json
 from trunkline.v1 import artifact_pb2, task_pb2
 from trunkline_bridge.a2a.projection import TaskProjection, WireEvent, project_task
-
-many_examples = settings(max_examples=300)
 
 
 class Client:
@@ -73,7 +71,6 @@ def uninterrupted(entries: Entries) -> list[WireEvent]:
     return [event for batch in batches(entries, set()) for event in projection.apply(batch)]
 
 
-@many_examples
 @given(journals(), st.data())
 def test_a_client_that_joins_anywhere_ends_with_the_final_task(
     entries: Entries, data: st.DataObject
@@ -95,7 +92,6 @@ def test_a_client_that_joins_anywhere_ends_with_the_final_task(
     assert struct_json(client.task.metadata) == struct_json(final.metadata)
 
 
-@many_examples
 @given(journals(), st.data())
 def test_the_split_into_batches_makes_no_difference(entries: Entries, data: st.DataObject) -> None:
     cuts = data.draw(st.sets(st.integers(1, len(entries))))
@@ -104,7 +100,6 @@ def test_the_split_into_batches_makes_no_difference(entries: Entries, data: st.D
     assert list_events(events) == list_events(uninterrupted(entries))
 
 
-@many_examples
 @given(journals(), st.data())
 def test_a_stream_resumed_after_any_event_equals_the_uninterrupted_one(
     entries: Entries, data: st.DataObject
@@ -122,7 +117,6 @@ def test_a_stream_resumed_after_any_event_equals_the_uninterrupted_one(
     assert list_events(resumed) == list_events(all_events[last_seen + 1 :])
 
 
-@many_examples
 @given(journals())
 def test_event_ids_increase(entries: Entries) -> None:
     ids = [(event.sequence, event.n) for event in uninterrupted(entries)]

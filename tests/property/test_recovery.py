@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agents.inline_agents import NOTHING, define_runtime, message, status_texts
+from harness.examples import share
 from harness.journal.host_death import find_replayed, replay_journal
 from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
 from trunkline.journal.journal import Journal
@@ -180,7 +181,7 @@ async def check_crashes(folder: Path, agent: Any, cuts: Sequence[float]) -> None
 SCRIPTS = st.lists(st.sampled_from(ACTIONS), max_size=10)
 
 
-@settings(max_examples=40)
+@share(0.4)
 @given(first=SCRIPTS, second=SCRIPTS, cuts=st.lists(st.floats(0, 1), min_size=1, max_size=2))
 def test_a_repeatable_agent_ends_the_same_after_crashes(
     first: list[str], second: list[str], cuts: list[float]
@@ -190,7 +191,7 @@ def test_a_repeatable_agent_ends_the_same_after_crashes(
         asyncio.run(check_crashes(Path(folder), agent, cuts))
 
 
-@settings(max_examples=25)
+@share(0.2)
 @given(
     script=st.lists(
         st.sampled_from([action for action in ACTIONS if action != "child"]), max_size=12

@@ -143,6 +143,10 @@ def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
         )
         for index, call in enumerate(reply.tool_calls)
     ]
+    calls += [
+        tool_call_chunk(name=call["name"], args=call["args"], id=call["id"], index=index)
+        for index, call in enumerate(reply.invalid_tool_calls, start=len(calls))
+    ]
     yield AIMessageChunk(
         content="",
         id=message_id,

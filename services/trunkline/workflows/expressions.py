@@ -476,7 +476,6 @@ def _shorten(error: BaseException) -> str:
     return text.rpartition("ERROR: <input>:")[2] if "ERROR: <input>:" in text else text
 
 
-@lru_cache(maxsize=1)
 def _import_cel() -> Any:  # noqa: ANN401  a module without types
     """Return the module of CEL, which an extra installs.
 

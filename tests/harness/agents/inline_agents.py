@@ -72,9 +72,14 @@ class OpenHost(Protocol):
     ) -> Awaitable[TaskHost]: ...
 
 
-async def finish(host: TaskHost, text: str = "hello", **fields: Any) -> snapshot_pb2.TaskSnapshot:
-    """Submit to `tested` and wait for the turn's end."""
+async def start(host: TaskHost, text: str = "hello", **fields: Any) -> str:
+    """Submit to `tested`; return the id of the task."""
     submission = message_service_pb2.Submission(**fields)
     accepted = await host.submit("tested", message(text), submission)
     assert not isinstance(accepted, message_pb2.Message)
-    return await host.wait_turn(accepted.task_id)
+    return accepted.task_id
+
+
+async def finish(host: TaskHost, text: str = "hello", **fields: Any) -> snapshot_pb2.TaskSnapshot:
+    """Submit to `tested` and wait for the turn's end."""
+    return await host.wait_turn(await start(host, text, **fields))

@@ -14,7 +14,7 @@ from harness.agents.inline_agents import (
     OpenHost,
     define,
     finish,
-    message,
+    start,
     status_texts,
     texts,
 )
@@ -24,7 +24,6 @@ from trunkline.errors import ConfigurationError, InvalidAgentResponseError
 from trunkline.processes.run import load_agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, TaskState
-from trunkline.v1 import message_pb2, message_service_pb2
 
 
 async def hello(task: TaskContext) -> str:
@@ -272,12 +271,11 @@ async def test_a_cancel_ends_the_task_of_a_plain_function_that_blocks(open_host:
         may_end.wait()
 
     host = await open_host(define(blocks))
-    accepted = await host.submit("tested", message(), message_service_pb2.Submission())
-    assert not isinstance(accepted, message_pb2.Message)
+    task_id = await start(host)
     try:
         await begun.wait()
-        await host.cancel(accepted.task_id, account="")
-        snapshot = await host.wait_turn(accepted.task_id)
+        await host.cancel(task_id, account="")
+        snapshot = await host.wait_turn(task_id)
         assert snapshot.task.status.state == State.TASK_STATE_CANCELED
     finally:
         may_end.set()

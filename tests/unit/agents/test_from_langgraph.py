@@ -267,17 +267,6 @@ async def test_a_graph_that_stops_before_a_node_asks_to_continue() -> None:
         assert (await m.ask("yes", task=waiting)).text == "It is 3."
 
 
-async def test_an_interrupt_can_be_answered_after_a_restart(tmp_path: Path) -> None:
-    def ask(state: Log) -> dict[str, Any]:
-        return {"log": [interrupt("what?")]}
-
-    agent = log_agent(parallel_graph(ask))
-    async with mesh(agent, data_dir=tmp_path) as m:
-        waiting = await m.ask("go")
-    async with mesh(agent, data_dir=tmp_path) as m:
-        assert (await m.ask("this", task=waiting)).text == "['this']"
-
-
 async def test_an_interrupt_in_a_lost_checkpointer_fails_with_the_reason(tmp_path: Path) -> None:
     def ask(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("what?")]}
@@ -353,27 +342,6 @@ async def test_a_waiting_task_blocks_no_other_and_no_message_is_lost() -> None:
         assert (await m.ask("a", context=waiting)).text == "a"
         assert (await m.ask("for this", task=waiting)).text == "for this"
         assert (await m.ask("b", context=waiting)).text == "a a wait for this b"
-
-
-async def test_concurrent_messages_of_a_context_run_one_after_the_other() -> None:
-    started, released = asyncio.Event(), asyncio.Event()
-
-    async def node(state: MessagesState) -> dict[str, Any]:
-        started.set()
-        await released.wait()
-        return {"messages": [AIMessage(join_texts(state["messages"]))]}
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("node", node)
-    graph.add_edge(START, "node")
-    async with mesh(graph_agent(graph.compile())) as m:
-        first = await m.submit("a")
-        await started.wait()
-        second = await m.submit("b", context=first)
-        await m.wait_until(second, lambda answer: "Waiting" in answer.status_text)
-        released.set()
-        assert (await m.wait_until(first)).text == "a"
-        assert (await m.wait_until(second)).text == "a a b"
 
 
 async def test_failed_and_canceled_turns_leave_no_messages_in_the_conversation() -> None:

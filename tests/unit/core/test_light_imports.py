@@ -16,6 +16,12 @@ import sys
 from trunkline.core.light_imports import light_imports
 with light_imports():
     import trunkline.agents.reasoning.graph
+from trunkline.agents.reasoning import open_model
+open_model("openai:m"), open_model("google:m")
+providers = "langchain_openai langchain_anthropic langchain_google_genai langchain_ollama"
+providers += " openai anthropic google.genai ollama"
+# A provider's package is loaded at the first request.
+assert not [name for name in providers.split() if name in sys.modules]
 assert "rich" not in sys.modules
 assert "httpx._main" not in sys.modules
 assert "langsmith.types.agent" not in sys.modules

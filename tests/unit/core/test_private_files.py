@@ -4,7 +4,6 @@ import asyncio
 import grp
 import os
 import pwd
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,52 +118,46 @@ def test_links_and_devices_are_refused(secret: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "members"),
+    ("group", "members", "primary_of", "is_private"),
     [
-        ("team", ["nobody"]),
+        # As in Kubernetes: a number without a name (`fsGroup`).
+        ("", [], [], True),
+        ("root", [], [], True),
+        ("root", ["root"], [], True),
+        ("team", ["nobody"], [], False),
+        ("root", ["nobody"], [], False),
         # Directories of users may not list their users.
-        ("team", ["somebody-of-ldap"]),
-        ("team", []),
-        ("root", ["nobody"]),
+        ("team", ["somebody-of-ldap"], [], False),
+        ("team", [], [], False),
+        # It is the primary group of another user, too.
+        ("root", [], ["other"], False),
     ],
 )
-def test_a_group_that_may_have_other_members_is_shared(
-    monkeypatch: pytest.MonkeyPatch, name: str, members: list[str]
+def test_a_file_of_a_group_is_read_if_only_its_owner_is_in_the_group(
+    secret: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    members: list[str],
+    primary_of: list[str],
+    *,
+    is_private: bool,
 ) -> None:
-    group = grp.struct_group((name, "x", 54321, members))
-    monkeypatch.setattr(grp, "getgrgid", lambda _gid: group)
-    assert not private_files._is_private_group(54321)
+    def get_group(gid: int) -> grp.struct_group:
+        if not group:
+            raise KeyError(gid)
+        return grp.struct_group((group, "x", gid, members))
 
-
-@pytest.mark.parametrize("members", [[], ["root"]])
-def test_the_private_group_of_a_user_is_private(
-    monkeypatch: pytest.MonkeyPatch, members: list[str]
-) -> None:
-    # As in Kubernetes: a number without a name (`fsGroup`).
-    assert private_files._is_private_group(54321)
-    group = grp.struct_group(("root", "x", 54321, members))
-    monkeypatch.setattr(grp, "getgrgid", lambda _gid: group)
-    assert private_files._is_private_group(54321)
-    # It is the primary group of another user, too.
-    other = pwd.struct_passwd(("other", "x", NOBODY, 54321, "", "/", "/bin/sh"))
-    monkeypatch.setattr(pwd, "getpwall", lambda: [other])
-    assert not private_files._is_private_group(54321)
-
-
-def test_a_file_of_a_private_group_is_read(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_files, "_is_private_group", lambda _gid: True)
+    gid = secret.stat().st_gid
+    users = [pwd.struct_passwd((name, "x", NOBODY, gid, "", "/", "/bin/sh")) for name in primary_of]
+    monkeypatch.setattr(grp, "getgrgid", get_group)
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
     secret.chmod(0o660)
-    assert read_private_file(secret) == b"secret"
+    if is_private:
+        assert read_private_file(secret) == b"secret"
+    else:
+        assert "may write to it" in read_problem(secret)
     secret.chmod(0o664)
-    assert "may read it" in read_problem(secret)
-
-
-def test_a_file_of_another_user_is_refused(secret: Path) -> None:
-    status = secret.stat()
-    foreign = os.stat_result((*status[:4], NOBODY, *status[5:]))
-    problem = private_files._find_problem(secret, foreign)
-    assert problem.startswith("it belongs to user ")
-    assert f"run `chown {os.geteuid()} {secret}`" in problem
+    assert "other users may" in read_problem(secret)
 
 
 def test_a_secret_mounted_by_kubernetes_is_read(
@@ -191,13 +184,14 @@ def test_a_secret_mounted_by_kubernetes_is_read(
 def test_a_user_reads_the_secrets_that_root_gives_to_its_group(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = secret.stat()
-    mode = stat.S_IFREG | 0o640
-    of_root = os.stat_result((mode, *status[1:4], 0, *status[5:]))
+    # The user of this test stands for root.
+    root = os.geteuid()
+    monkeypatch.setattr(private_files, "_ROOT", root)
+    secret.chmod(0o640)
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    assert private_files._find_reader_problem(secret, of_root, is_read_only=False) == ""
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert private_files._find_reader_problem(secret, of_root, is_read_only=False) != ""
+    assert read_private_file(secret) == b"secret"
+    monkeypatch.setattr(os, "geteuid", lambda: root)
+    assert "may read it" in read_problem(secret)
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".lock"])

@@ -12,6 +12,7 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, group, row, stored, working
 from harness.journal.processes import WRITER, end, read_rest, start, start_owner
+from trunkline.core.database.connection import open_read_only
 from trunkline.core.database.process import OwnerProcess, _start_by_ps, process_start
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
@@ -237,10 +238,10 @@ def limit_pages(journal: Journal, pages: str) -> None:
 async def test_a_query_uses_an_index_and_sorts_nothing(
     tmp_path: Path, query: str, index: str
 ) -> None:
-    store = SqliteStore.open(tmp_path / "journal.db")
+    await SqliteStore.open(tmp_path / "journal.db").close()
     values = [1] * (2 if "?2" in query else query.count("?"))
-    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
-    await store.close()
+    with open_read_only(tmp_path / "journal.db") as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
     details = [detail for *_, detail in plan]
     assert index in details[0], details
     assert not any("TEMP B-TREE" in detail or "SCAN events" in detail for detail in details)

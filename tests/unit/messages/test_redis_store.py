@@ -4,14 +4,16 @@ import asyncio
 import itertools
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from redis.asyncio import Redis
 
+from harness.freezable_loop import FreezableLoop
+from harness.polling import wait_for
 from harness.valkey import ValkeyServer, running_valkey
 from trunkline.core.encryption import Keyring, KeySource
 from trunkline.core.runtime import run_in_background
@@ -22,11 +24,9 @@ from trunkline.errors import (
     InvalidArgumentError,
     JournalUnavailableError,
     PeerUnavailableError,
-    QueueFullError,
 )
 from trunkline.messages.modes import open_store
-from trunkline.messages.redis_connection import connect
-from trunkline.messages.redis_records import GrantedDelivery
+from trunkline.messages.redis_records import GrantedDelivery, key_prefix
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.store import Envelope, EnvelopeFilter, NewMessage, QueuedDelivery
 from trunkline.v1 import envelope_pb2
@@ -51,28 +51,17 @@ OpenStore: TypeAlias = Callable[..., AbstractAsyncContextManager[RedisMessageSto
 
 
 @pytest.fixture
-def opened(valkey: ValkeyServer) -> OpenStore:
-    """Open a store. All stores of a test share their keys, as the processes of a mesh do."""
-    stream = f"test{next(_numbers)}"
+def options(valkey: ValkeyServer) -> MessagingSettings:
+    """All stores of a test share their keys, as the processes of a mesh do."""
+    return MessagingSettings(url=valkey.url, stream=f"test{next(_numbers)}", lease_s=LEASE_S)
 
-    @asynccontextmanager
-    async def open_one(
-        *, keyring: Keyring | None = None, queue_limit: int = 1000, freezes: bool = False
-    ) -> AsyncIterator[RedisMessageStore]:
-        settings = MessagingSettings(
-            url=valkey.url, stream=stream, lease_s=LEASE_S, queue_limit=queue_limit
-        )
-        if freezes:
-            # Nothing of it runs but what the test calls, and it ends without a word.
-            client = connect(valkey.url)
-            frozen = RedisMessageStore(client, settings)
-            async with run_in_background(frozen._pipeline.run()):
-                await frozen._reader.share()
-                yield frozen
-            await client.aclose()
-            return
-        async with RedisMessageStore.open(settings, keyring=keyring) as store:
-            yield store
+
+@pytest.fixture
+def opened(options: MessagingSettings) -> OpenStore:
+    def open_one(
+        *, keyring: Keyring | None = None
+    ) -> AbstractAsyncContextManager[RedisMessageStore]:
+        return RedisMessageStore.open(options, keyring=keyring)
 
     return open_one
 
@@ -118,64 +107,45 @@ async def consume(store: RedisMessageStore) -> None:
         pass
 
 
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if is_true():
-                return
-            await asyncio.sleep(0.01)
-
-
 async def test_a_second_process_gets_half_and_all_after_the_first_one(opened: OpenStore) -> None:
     async with opened() as first, run_in_background(consume(first)):
-        await until(lambda: len(first.partitions) == 16)
+        await wait_for(lambda: len(first.partitions) == 16)
         async with opened() as second, run_in_background(consume(second)):
-            await until(lambda: len(first.partitions) == len(second.partitions) == 8)
+            await wait_for(lambda: len(first.partitions) == len(second.partitions) == 8)
             assert not set(first.partitions) & set(second.partitions)
-        await until(lambda: len(first.partitions) == 16)
+        await wait_for(lambda: len(first.partitions) == 16)
 
 
 async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues_its_task(
     opened: OpenStore,
 ) -> None:
-    async with opened(freezes=True) as frozen, opened() as next_one:
-        (stored,) = await frozen.accept([a_message("poem")])
-        (delivery,) = await frozen._reader.read_batch()
-        begun = await frozen.begin_attempt(delivery, "task-1")
-        taken = await Feed(next_one).take()
-        assert taken.key == delivery.key
-        assert taken.task_id == "task-1"
-        for write in (
-            frozen.end(begun, HANDLED, replies=[a_message("reply", to=())]),
-            frozen.postpone(begun, problem="", not_before=0),
-            frozen.begin_attempt(delivery, "task-2"),
-        ):
-            with pytest.raises(FencedError):
-                await write
-        # And it reads nothing that the other one would miss.
-        await frozen.accept([a_message("second", correlation_id="poem")])
-        frozen._reader.notify()
-        assert await frozen._reader.read_batch() == []
-        await next_one.end(await next_one.begin_attempt(taken, "task-3"), HANDLED)
-        assert (await Feed(next_one).take()).key.envelope_id == "second"
-        got = await next_one.get("acme", "poem")
-        assert [attempt.task_id for attempt in got.deliveries[0].attempts] == ["task-1"]
-        assert got.position == stored.position
-        with pytest.raises(Exception, match="reply"):
-            await next_one.get("acme", "reply")
-
-
-async def test_deliveries_of_a_dead_process_come_in_order(opened: OpenStore) -> None:
-    async with opened(freezes=True) as dead:
-        names = [f"chapter-{number}" for number in range(20)]
-        await dead.accept([a_message(name, correlation_id="book") for name in names])
-        taken = await dead._reader.read_batch()
-        assert [each.key.envelope_id for each in taken] == names
-        for delivery in taken[:3]:
-            await dead.end(await dead.begin_attempt(delivery, "task"), HANDLED)
-    async with opened() as heir:
-        heirs = Feed(heir)
-        assert [(await heirs.take()).key.envelope_id for _ in names[3:]] == names[3:]
+    with FreezableLoop() as loop:
+        stack = AsyncExitStack()
+        frozen = await loop.run(stack.enter_async_context(opened()))
+        (stored,) = await loop.run(frozen.accept([a_message("poem")]))
+        delivery = await loop.run(Feed(frozen).take())
+        begun = await loop.run(frozen.begin_attempt(delivery, "task-1"))
+        await loop.freeze()
+        async with opened() as next_one:
+            feed = Feed(next_one)
+            taken = await feed.take()
+            assert (taken.key, taken.task_id) == (delivery.key, "task-1")
+            # Before the thaw: a process that is back gets its share of the partitions again.
+            await next_one.end(await next_one.begin_attempt(taken, "task-3"), HANDLED)
+            loop.thaw()
+            for write in (
+                frozen.end(begun, HANDLED, replies=[a_message("reply", to=())]),
+                frozen.postpone(begun, problem="", not_before=0),
+                frozen.begin_attempt(delivery, "task-2"),
+            ):
+                with pytest.raises(FencedError):
+                    await loop.run(write)
+            got = await next_one.get("acme", "poem")
+            assert [attempt.task_id for attempt in got.deliveries[0].attempts] == ["task-1"]
+            assert got.position == stored.position
+            with pytest.raises(Exception, match="reply"):
+                await next_one.get("acme", "reply")
+        await loop.run(stack.aclose())
 
 
 async def test_repeated_writes_whose_answers_were_lost_change_nothing(opened: OpenStore) -> None:
@@ -200,12 +170,13 @@ async def test_repeated_writes_whose_answers_were_lost_change_nothing(opened: Op
 
 
 async def test_entries_are_pending_until_their_delivery_ends(
-    opened: OpenStore, valkey: ValkeyServer
+    opened: OpenStore, valkey: ValkeyServer, options: MessagingSettings
 ) -> None:
+    prefix = key_prefix(options)
     async with opened() as store, Redis.from_url(valkey.url) as client:
         await store.accept([a_message("letter")])
         delivery = await Feed(store).take()
-        stream = f"{store._prefix}:deliveries:{delivery.grant.partition}"
+        stream = f"{prefix}:deliveries:{delivery.grant.partition}"
         begun = await store.begin_attempt(delivery, "task-1")
         assert (await client.xpending(stream, "workers"))["pending"] == 1
         await store.end(begun, HANDLED)
@@ -213,41 +184,12 @@ async def test_entries_are_pending_until_their_delivery_ends(
         assert await client.xlen(stream) == 0
         # What remains of it goes with the message, except the id until it may be used again.
         assert await store.purge("acme", EnvelopeFilter(envelope_id="letter")) == 1
-        assert await client.xlen(f"{store._prefix}:changes") == 0
-        left = [key async for key in client.scan_iter(f"{store._prefix}:[mx]*")]
-        assert left == [f"{store._prefix}:members".encode()]
-        assert 0 < await client.pttl(f"{store._prefix}:id:acme\0letter") <= 24 * 3600 * 1000
+        assert await client.xlen(f"{prefix}:changes") == 0
+        left = [key async for key in client.scan_iter(f"{prefix}:[mx]*")]
+        assert left == [f"{prefix}:members".encode()]
+        assert 0 < await client.pttl(f"{prefix}:id:acme\0letter") <= 24 * 3600 * 1000
         with pytest.raises(InvalidArgumentError, match="deleted"):
             await store.accept([a_message("letter")])
-
-
-async def test_all_or_none_is_accepted(opened: OpenStore) -> None:
-    async with opened(queue_limit=3) as store:
-        await store.accept([a_message("first")])
-        with pytest.raises(InvalidArgumentError, match="another message"):
-            await store.accept([a_message("new"), a_message("first", text="changed")])
-        with pytest.raises(QueueFullError):
-            await store.accept([a_message("new", to=("a", "b", "c"))])
-        page = await store.read_page("acme", EnvelopeFilter(), page_size=10)
-        assert [each.envelope.envelope_id for each in page.messages] == ["first"]
-        # A repeated one needs no room.
-        await store.accept([a_message("new", to=("a", "b"))])
-        twice = await store.accept([a_message("first"), a_message("new", to=("a", "b"))] * 2)
-        assert [each.position for each in twice] == [1, 2, 1, 2]
-
-
-async def test_a_recipient_that_does_not_handle_anything_delays_no_other(
-    opened: OpenStore,
-) -> None:
-    async with opened() as store:
-        await store.accept([a_message(to=("away",)) for _ in range(700)])
-        await store.accept([a_message("urgent", to=("writer",))])
-        feed = Feed(store)
-        away = 0
-        while (delivery := await feed.take()).key.recipient == "away":
-            away += 1
-        assert delivery.key.envelope_id == "urgent"
-        assert away <= 256
 
 
 async def test_a_restart_and_an_empty_server_are_survived(tmp_path: Path) -> None:
@@ -292,7 +234,7 @@ async def test_a_restart_and_an_empty_server_are_survived(tmp_path: Path) -> Non
 
 
 async def test_messages_and_attempts_are_encrypted_for_all_processes_with_the_key(
-    opened: OpenStore, valkey: ValkeyServer, tmp_path: Path
+    opened: OpenStore, valkey: ValkeyServer, options: MessagingSettings, tmp_path: Path
 ) -> None:
     def keyring(folder: str, keys: str) -> Keyring:
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -313,7 +255,7 @@ async def test_messages_and_attempts_are_encrypted_for_all_processes_with_the_ke
         with pytest.raises(JournalUnavailableError, match="not in the keyring"):
             await stranger.get("acme", "secret")
         async with Redis.from_url(valkey.url) as client:
-            stored = await client.hgetall(f"{one._prefix}:m:{got.position}")
+            stored = await client.hgetall(f"{key_prefix(options)}:m:{got.position}")
         assert not any(word in value for value in stored.values() for word in (b"cake", b"oven"))
 
 

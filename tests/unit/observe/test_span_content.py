@@ -99,7 +99,9 @@ def test_a_wrong_pattern_is_an_error_of_the_setting() -> None:
         ContentCapture.create(["(?=x)"])
 
 
-texts = st.text(max_size=30) | st.text(alphabet='"\\\n\x00ä', min_size=5000, max_size=9000)
+texts = st.text(max_size=30) | st.builds(
+    str.__mul__, st.sampled_from('"\\\n\x00ä'), st.integers(5000, 9000)
+)
 
 
 @given(st.lists(st.builds(SpokenText, st.sampled_from(["user", "assistant"]), texts), max_size=6))

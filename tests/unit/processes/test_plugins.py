@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import trunkline_agents
+from harness.mesh.command_line import run_in_process
 from harness.mesh.identity import mesh_credentials
 from trunkline import TaskContext, agent
 from trunkline.agents.plugins import load_plugins
@@ -294,18 +295,11 @@ def test_a_package_adds_a_command(installer: Installer) -> None:
     points = "[trunkline.commands]\nweather = aloha4:commands\nbad = aloha4:nothing\n"
     installer.install("aloha4", WEATHER, points)
 
-    def run(*words: str) -> str:
-        program = f"import sys; sys.path.insert(0, {str(installer.folder)!r})\n"
-        program += "from trunkline.cli import main; main()"
-        process = subprocess.run(
-            [sys.executable, "-c", program, *words], capture_output=True, text=True
-        )
-        return process.stdout + process.stderr
-
-    assert run("weather", "now") == "sunny\n"
-    assert "Look at the weather." in run("--help")
-    assert "no such command 'bad'" in run("bad").lower()
-    assert "docs" in run("--help")
+    assert run_in_process("weather", "now").out == "sunny\n"
+    overview = run_in_process("--help").out
+    assert "Look at the weather." in overview
+    assert "docs" in overview
+    assert "no such command 'bad'" in run_in_process("bad").err.lower()
 
 
 @pytest.fixture(autouse=True)

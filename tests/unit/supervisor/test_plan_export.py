@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import ConfigurationError, InvalidArgumentError
@@ -83,7 +83,6 @@ TEXTS = st.text(st.sampled_from('${}12.,"\N{LEFT DOUBLE QUOTATION MARK}a \n\\'),
 
 
 @given(TEXTS, TEXTS)
-@settings(max_examples=150)
 def test_with_the_defaults_each_agent_gets_its_text_again(first: str, second: str) -> None:
     snapshot = planned(f"{first}, {second}", ("math", first, ()), ("echo", second, ()))
 

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from langgraph.runtime import Runtime
 
 from harness.agents.plans import Plan, build_steps, plans
+from harness.examples import share
 from trunkline.agents.calls.agent_call import AgentCall
 from trunkline.agents.calls.outcome import Outcome
 from trunkline.errors import JournalUnavailableError
@@ -72,7 +73,7 @@ async def run(
 
 
 @given(plans())
-@settings(max_examples=30)
+@share(0.4)
 def test_all_steps_of_any_plan_run_once_behind_what_they_need(steps: list[Step]) -> None:
     agents = Agents()
 

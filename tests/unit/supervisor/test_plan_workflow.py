@@ -3,10 +3,11 @@
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agents.plans import plans
+from harness.examples import share
 from trunkline.supervisor.plan_export import (
     build_plan_workflow,
     find_references,
@@ -14,7 +15,6 @@ from trunkline.supervisor.plan_export import (
     write_template,
 )
 from trunkline.supervisor.steps import Step, fill_references
-from trunkline.workflows import expressions
 from trunkline.workflows.builders import workflow_to_dict
 from trunkline.workflows.definition import AgentNode
 from trunkline.workflows.expressions import Template
@@ -22,7 +22,7 @@ from trunkline.workflows.validation import load_workflow_dict
 
 
 @given(plans())
-@settings(max_examples=30)
+@share(0.4)
 def test_any_plan_is_a_valid_workflow_with_the_texts_of_its_steps(steps: list[Step]) -> None:
     workflow = build_plan_workflow(steps)
 
@@ -42,13 +42,11 @@ def test_the_text_around_references_is_kept_and_needs_no_library(text: str) -> N
     reference = f"{text}{{1}}."
     values = {"nodes": {"step_1": {"text": "6 x 7 = 42 or so"}}}
     with pytest.MonkeyPatch.context() as patch:
-        expressions._import_cel.cache_clear()
         patch.setitem(sys.modules, "cel", None)
 
         alone = Template.parse(write_template(text, ())).render({})
         template = write_template(reference, find_references(reference, ("step-1",)))
         filled = Template.parse(template).render(values)
 
-    expressions._import_cel.cache_clear()
     assert alone == text
     assert filled == f"{text}42."

@@ -3,18 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message
+from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, start
 from harness.journal.host_death import wait_until_slots_free
 from harness.mesh.recorded_spans import spans_in
 from trunkline.agents import FunctionAgent
-from trunkline.core.json_values import update_struct, value_json
+from trunkline.core.json_values import update_struct
 from trunkline.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -23,6 +22,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.observe import telemetry
 from trunkline.tasks import approvals
@@ -30,11 +30,9 @@ from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import get_turn_runtime
 from trunkline.v1 import (
     event_pb2,
-    message_service_pb2,
     snapshot_pb2,
     task_service_pb2,
 )
@@ -90,40 +88,6 @@ async def get_refusal(host: TaskHost, answer_tasks: task_service_pb2.AnswerAppro
 async def send_text(host: TaskHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
     answer_event = message(text, message_id=f"m-{text}", task_id=task.task.id)
     await host.submit("tested", answer_event, NOTHING)
-
-
-async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(
-    open_host: OpenHost,
-) -> None:
-    shop = Shop()
-    task = await finish(await open_host(shop.agent))
-    assert task.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    (approval,) = task.approvals
-    assert approval.requested.approval_id == f"{task.task.id}.1"
-    assert (approval.requested.tool, list(approval.requested.path)) == ("shop/order", ["tested"])
-    text, data = task.task.status.message.parts
-    assert text.text.startswith('tested: shop/order with {"n": 1} needs your approval')
-    (listed,) = value_json(data.data)["approvals"]
-    assert listed["approvalId"] == approval.requested.approval_id
-    assert shop.ordered == []
-
-
-@pytest.mark.parametrize(
-    ("answer_event", "ordered"),
-    [("approve", [1]), ("reject too dear", []), ('edit {"n": 7}', [7])],
-)
-async def test_the_next_message_answers_the_approval(
-    open_host: OpenHost, answer_event: str, ordered: list[int]
-) -> None:
-    shop = Shop()
-    host = await open_host(shop.agent)
-    task = await finish(host)
-    await send_text(host, task, answer_event)
-    ended = await host.wait_turn(task.task.id)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert shop.ordered == ordered
-    (approval_,) = ended.approvals
-    assert approval_.answered.turn == 2
 
 
 async def test_an_unclear_answer_is_asked_again(open_host: OpenHost) -> None:
@@ -198,18 +162,6 @@ async def test_an_answer_without_a_matching_approval_is_refused(open_host: OpenH
         await send_text(host, task, "approve")
 
 
-async def test_a_deadline_ends_a_waiting_approval(open_host: OpenHost) -> None:
-    host = await open_host(Shop().agent)
-    fields = message_service_pb2.Submission()
-    fields.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=0.3))
-    task = await finish(host, deadline=fields.deadline)
-    async with asyncio.timeout(30):
-        while not (await host.journal.row(task.task.id)).is_ended:
-            await host.journal.wait(task.task.id, await host.journal.head(task.task.id))
-    with pytest.raises(TaskEndedError, match="failed"):
-        await host.answer_approval(answer(task))
-
-
 async def test_data_of_an_answer_is_accepted_for_any_input_modes(open_host: OpenHost) -> None:
     shop = Shop()
     shop.agent = define(shop.order, input_modes=["text/plain"])
@@ -246,10 +198,9 @@ class Slow(Shop):
 async def test_an_answer_during_a_turn_is_handled_by_the_next_turn(open_host: OpenHost) -> None:
     shop = Slow()
     host = await open_host(shop.agent)
-    accepted = await host.submit("tested", message(), NOTHING)
+    task_id = await start(host)
     await shop.requested.wait()
-    assert isinstance(accepted, SubmitResult)
-    task = await host.snapshot(accepted.task_id, account="")
+    task = await host.snapshot(task_id, account="")
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         answer_tasks = [group.create_task(host.answer_approval(answer(task))) for _ in range(3)]
         refusal_task = group.create_task(get_refusal(host, answer(task, decision=REJECTED)))
@@ -274,20 +225,6 @@ async def open_host_process(path: Path, agent: FunctionAgent) -> AsyncIterator[T
         await journal.close()
 
 
-async def test_a_waiting_approval_is_answered_after_a_restart(journal_path: Path) -> None:
-    shop = Shop(2)
-    async with open_host_process(journal_path, shop.agent) as host:
-        task = await finish(host)
-    async with open_host_process(journal_path, shop.agent) as host:
-        await host.answer_approval(answer(task, 2))
-        await host.wait_turn(task.task.id)
-    async with open_host_process(journal_path, shop.agent) as host:
-        await host.answer_approval(answer(task, 1))
-        ended = await host.wait_turn(task.task.id)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert shop.ordered == [2, 1]
-
-
 async def test_an_answer_whose_turn_never_started_is_handled_after_a_restart(
     journal_path: Path,
 ) -> None:
@@ -298,8 +235,8 @@ async def test_an_answer_whose_turn_never_started_is_handled_after_a_restart(
         answer_event = event_pb2.ApprovalAnswered(
             approval_id=f"{task.task.id}.1", decision=APPROVED, turn=2
         )
-        context = await host.journals.primary.executions.load_turn(task.task.id)
-        await context._emitter.write_now(event_pb2.Event(approval_answered=answer_event))
+        draft = build_draft([event_pb2.Event(approval_answered=answer_event)])
+        await host.journal.append(task.task.id, host.journal.epoch, [draft])
     async with open_host_process(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):
             while not (await host.journal.row(task.task.id)).is_ended:

@@ -1,6 +1,5 @@
 """Budgets of tokens and cost per account, key and model, in days and months of UTC."""
 
-import logging
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -256,12 +255,3 @@ async def test_no_turn_begins_without_a_budget(open_host: OpenHost, opening: Ope
     assert (again.task_id, again.is_new) == (first.task_id, False)
     other = message_service_pb2.Submission(account="other")
     assert isinstance(await host.submit("tested", message(), other), SubmitResult)
-
-
-async def test_logs_nothing_while_all_is_well(
-    opening: OpenBudgets, caplog: pytest.LogCaptureFixture
-) -> None:
-    budgets = opening(LimitSettings(day_tokens=5))
-    budgets.record("acme", "ann", MODEL, ModelUsage(1, 1))
-    await budgets.check("acme", "ann", MODEL)
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

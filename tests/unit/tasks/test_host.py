@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, define, finish, message, texts
+from harness.agents.inline_agents import NOTHING, define, finish, message, start
 from harness.journal.host_death import kill_host
 from trunkline.agents import FunctionAgent
 from trunkline.errors import PeerUnavailableError, TaskNotFoundError
@@ -45,26 +45,10 @@ async def write_dead_journal(path: Path, count: int) -> list[str]:
     host = TaskHost(Journal.open(path), [define(stuck)])
     await host.__aenter__()
     ids = [(await finish(host)).task.id for _ in range(count)]
-    accepted = await host.submit("tested", message("stuck"), NOTHING)
-    assert isinstance(accepted, SubmitResult)
+    task_id = await start(host, "stuck")
     await started.wait()
     await kill_host(host)
-    return [*ids, accepted.task_id]
-
-
-async def test_tasks_of_an_adopted_journal_are_readable_and_run_again(tmp_path: Path) -> None:
-    ended, stuck = await write_dead_journal(tmp_path / "dead.db", 1)
-    async with open_hosts(tmp_path, define(answer, repeatable=True)) as hosts:
-        with pytest.raises(TaskNotFoundError):
-            await hosts.snapshot(ended, account="")
-        await hosts.journals.adopt(Journal.open(tmp_path / "dead.db"))
-        assert texts(await hosts.snapshot(ended, account="")) == ["done"]
-        rerun = await hosts.wait_turn(stuck)
-        assert (rerun.task.status.state, texts(rerun)) == (State.TASK_STATE_COMPLETED, ["stuck 2"])
-        new = await hosts.submit("tested", message(), NOTHING)
-        assert isinstance(new, SubmitResult)
-        assert new.task_id.startswith(hosts.journals.ids[0])
-        assert len(hosts.journals.ids) == 2
+    return [*ids, task_id]
 
 
 async def test_a_list_pages_over_all_journals(tmp_path: Path) -> None:

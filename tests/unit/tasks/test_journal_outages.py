@@ -3,44 +3,31 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, define, finish, message, status_texts, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    define,
+    finish,
+    message,
+    start,
+    status_texts,
+    texts,
+)
+from harness.journal.full_disk import full_disk, wait_for_failures
 from trunkline.core.settings import Settings
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
-from trunkline.journal.store import CommitGroup
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import SubmitResult
 
 # 64 such pieces are more than a task may hold while its journal can't be written.
 PIECE = "piece " * 180
-
-
-class FullDisk:
-    """Simulates a full disk for a journal, and frees it again."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._commit = journal._store.commit
-        self.is_full = False
-        self.refused = asyncio.Semaphore(0)
-        journal._store.commit = self._write  # type: ignore[method-assign]
-
-    async def _write(self, group: CommitGroup) -> None:
-        if self.is_full:
-            self.refused.release()
-            raise JournalUnavailableError("journal.db", "the disk is full")
-        await self._commit(group)
-
-    async def wait_for_attempts(self, times: int) -> None:
-        async with asyncio.timeout(30):
-            for _ in range(times):
-                await self.refused.acquire()
 
 
 @pytest.fixture
@@ -50,16 +37,9 @@ async def journal(journal_path: Path) -> AsyncIterator[Journal]:
     await opened.close()
 
 
-async def start(host: TaskHost) -> str:
-    accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, SubmitResult)
-    return accepted.task_id
-
-
 async def test_tasks_continue_when_the_disk_has_space_again(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = FullDisk(journal)
     started = asyncio.Event()
     released = asyncio.Event()
     written = 0
@@ -78,13 +58,12 @@ async def test_tasks_continue_when_the_disk_has_space_again(
         ids = [await start(host) for _ in range(3)]
         await started.wait()
         with caplog.at_level(logging.WARNING):
-            disk.is_full = True
-            released.set()
-            await disk.wait_for_attempts(4)
-            assert written < 199
-            with pytest.raises(JournalUnavailableError, match="full"):
-                await host.submit("tested", message(), NOTHING)
-            disk.is_full = False
+            with full_disk() as failures:
+                released.set()
+                await wait_for_failures(failures, 4)
+                assert written < 199
+                with pytest.raises(JournalUnavailableError):
+                    await host.submit("tested", message(), NOTHING)
             for task_id in ids:
                 ended = await host.wait_turn(task_id)
                 assert ended.task.status.state == State.TASK_STATE_COMPLETED
@@ -99,7 +78,6 @@ async def test_tasks_continue_when_the_disk_has_space_again(
 
 
 async def test_a_cancel_takes_effect_once_the_journal_is_writable(journal: Journal) -> None:
-    disk = FullDisk(journal)
     started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -111,17 +89,15 @@ async def test_a_cancel_takes_effect_once_the_journal_is_writable(journal: Journ
         task_id = await start(host)
         await started.wait()
         await journal.wait(task_id, 2)
-        disk.is_full = True
-        cancel = group.create_task(host.cancel(task_id, account=""))
-        await disk.wait_for_attempts(2)
-        assert not cancel.done()
-        disk.is_full = False
+        with full_disk() as failures:
+            cancel = group.create_task(host.cancel(task_id, account=""))
+            await wait_for_failures(failures, 2)
+            assert not cancel.done()
         canceled = await cancel
         assert canceled.task.status.state == State.TASK_STATE_CANCELED
 
 
 async def test_an_answer_that_cannot_be_written_may_be_sent_again(journal: Journal) -> None:
-    disk = FullDisk(journal)
 
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
@@ -132,10 +108,8 @@ async def test_an_answer_that_cannot_be_written_may_be_sent_again(journal: Journ
     async with TaskHost(journal, [define(ask)]) as host:
         waiting = await finish(host)
         answer = message("answer", task_id=waiting.task.id)
-        disk.is_full = True
-        with pytest.raises(JournalUnavailableError):
+        with full_disk(), pytest.raises(JournalUnavailableError):
             await host.submit("tested", answer, NOTHING)
-        disk.is_full = False
         await host.submit("tested", answer, NOTHING)
         ended = await host.wait_turn(waiting.task.id)
         assert (texts(ended), len(ended.task.history)) == (["answer"], 3)
@@ -144,7 +118,6 @@ async def test_an_answer_that_cannot_be_written_may_be_sent_again(journal: Journ
 async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
     journal: Journal, journal_path: Path
 ) -> None:
-    disk = FullDisk(journal)
     started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -153,11 +126,14 @@ async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
         await asyncio.Event().wait()
 
     short_grace = Settings(cancel_grace_s=0.05)
-    async with TaskHost(journal, [define(endless)], settings=short_grace) as host:
+    async with AsyncExitStack() as stack:
+        host = await stack.enter_async_context(
+            TaskHost(journal, [define(endless)], settings=short_grace)
+        )
         task_id = await start(host)
         await started.wait()
-        disk.is_full = True
-    disk.is_full = False
+        with full_disk():
+            await stack.aclose()
     await journal.close()
     reopened = Journal.open(journal_path)
     async with TaskHost(reopened, [define(endless)]) as host:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harness.agents.inline_agents import OpenHost, define, message
+from harness.agents.inline_agents import OpenHost, define, start
 from harness.journal.host_death import kill_host, wait_until_slots_free
 from harness.polling import wait_for
 from trunkline.core.users import User, current_statement, current_user
@@ -19,11 +19,9 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import get_turn_runtime
-from trunkline.v1 import event_pb2, message_service_pb2
+from trunkline.v1 import event_pb2
 
 UNREACHABLE = PeerUnavailableError("its host", "it is away")
 TIMEOUT_S = 300.0
@@ -65,13 +63,6 @@ async def call_child(task: TaskContext) -> None:
 PARENT = define(call_child)
 
 
-async def start_task(host: TaskHost, text: str) -> str:
-    submission = message_service_pb2.Submission(account="acme")
-    accepted = await host.submit("tested", message(text), submission)
-    assert isinstance(accepted, SubmitResult)
-    return accepted.task_id
-
-
 async def has_no_orphans(journal: Journal) -> bool:
     return not await journal.list_orphaned_children()
 
@@ -93,7 +84,7 @@ async def test_an_unreachable_child_is_canceled_once_it_is_reachable(
 ) -> None:
     children = Children(UNREACHABLE, UNREACHABLE, PeerTimeoutError("its host", "too slow"), None)
     host = await open_host(PARENT, cancel_child=children.cancel)
-    task_id = await start_task(host, "wait")
+    task_id = await start(host, "wait", account="acme")
     await wait_until_called(host.journal, task_id)
     await host.cancel(task_id, account="acme")
     assert [orphan.task_id for orphan in await host.journal.list_orphaned_children()] == ["c-1"]
@@ -104,7 +95,7 @@ async def test_an_unreachable_child_is_canceled_once_it_is_reachable(
 async def test_a_child_that_outlives_its_parent_is_canceled(open_host: OpenHost) -> None:
     children = Children(TaskNotCancelableError("c-1", "completed"))
     host = await open_host(PARENT, cancel_child=children.cancel)
-    await host.wait_turn(await start_task(host, "leave"))
+    await host.wait_turn(await start(host, "leave", account="acme"))
     async with asyncio.timeout(TIMEOUT_S):
         await children.is_called.wait()
     await wait_for_no_orphans(host.journal)
@@ -114,10 +105,10 @@ async def test_a_child_that_outlives_its_parent_is_canceled(open_host: OpenHost)
 async def test_an_ended_or_unknown_child_is_not_orphaned(open_host: OpenHost) -> None:
     children = Children(TaskNotFoundError("c-1"))
     host = await open_host(PARENT, cancel_child=children.cancel)
-    await start_task(host, "finish")
+    await start(host, "finish", account="acme")
     await wait_until_slots_free(host)
     assert await has_no_orphans(host.journal)
-    task_id = await start_task(host, "wait")
+    task_id = await start(host, "wait", account="acme")
     await wait_until_called(host.journal, task_id)
     await host.cancel(task_id, account="acme")
     assert await has_no_orphans(host.journal)
@@ -128,7 +119,7 @@ async def test_orphans_are_canceled_after_a_restart(open_host: OpenHost) -> None
     unreachable = Children(UNREACHABLE)
     host = await open_host(PARENT, cancel_child=unreachable.cancel)
     user = current_user.set(User("acme", "alice", statement="of alice"))
-    task_id = await start_task(host, "wait")
+    task_id = await start(host, "wait", account="acme")
     current_user.reset(user)
     await wait_until_called(host.journal, task_id)
     await host.cancel(task_id, account="acme")
@@ -146,7 +137,7 @@ async def test_an_orphan_is_dropped_if_the_statement_of_its_user_has_ended(
 ) -> None:
     children = Children(UNREACHABLE, UserNotProvenError("it has ended"))
     host = await open_host(PARENT, cancel_child=children.cancel)
-    await host.wait_turn(await start_task(host, "leave"))
+    await host.wait_turn(await start(host, "leave", account="acme"))
     await wait_for(lambda: len(children.cancels) == 2)
     await wait_for_no_orphans(host.journal)
     (warning,) = [vars(record) for record in caplog.records if record.msg == "child.not_canceled"]
@@ -157,10 +148,7 @@ async def test_an_orphan_is_dropped_after_its_deadline(open_host: OpenHost) -> N
     children = Children(UNREACHABLE)
     host = await open_host(PARENT, cancel_child=children.cancel)
     deadline = datetime.now(UTC) + timedelta(seconds=0.3)
-    submission = message_service_pb2.Submission(account="acme")
-    submission.deadline.FromDatetime(deadline)
-    accepted = await host.submit("tested", message("leave"), submission)
-    assert isinstance(accepted, SubmitResult)
+    await start(host, "leave", account="acme", deadline=deadline)
     await wait_until_slots_free(host)
     await wait_for_no_orphans(host.journal)
     assert datetime.now(UTC) >= deadline

@@ -5,20 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
+from harness.agents.inline_agents import OpenHost, define, finish, start, texts
 from trunkline.core.json_values import read_member
-from trunkline.errors import TaskEndedError, TaskNotFoundError, UnsupportedOperationError
+from trunkline.errors import TaskEndedError
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import get_turn_runtime
-from trunkline.v1 import message_pb2
-
-
-async def begin(host: TaskHost) -> str:
-    accepted = await host.submit("tested", message("go"), NOTHING)
-    assert not isinstance(accepted, message_pb2.Message)
-    return accepted.task_id
 
 
 class Steps:
@@ -42,7 +34,7 @@ class Steps:
 async def test_no_step_begins_while_a_task_is_paused(open_host: OpenHost) -> None:
     steps = Steps()
     host = await open_host(steps.agent)
-    task_id = await begin(host)
+    task_id = await start(host)
     steps.allowed.release()
     await steps.written.acquire()
     paused = await host.pause(task_id, account="")
@@ -75,22 +67,3 @@ async def test_a_paused_question_is_not_lost(open_host: OpenHost) -> None:
     assert paused.task.status.message.parts[0].text == "which city?"
     resumed = await host.resume(task_id, account="")
     assert read_member(resumed.task.metadata, "trunkline/paused") is False
-
-
-async def test_only_tasks_of_the_account_that_work_in_steps_are_paused(
-    open_host: OpenHost,
-) -> None:
-    proceed = asyncio.Event()
-
-    async def plain(task: TaskContext) -> str:
-        await proceed.wait()
-        return "ok"
-
-    host = await open_host(define(plain))
-    task_id = await begin(host)
-    with pytest.raises(UnsupportedOperationError, match="only workflows"):
-        await host.pause(task_id, account="")
-    with pytest.raises(TaskNotFoundError):
-        await host.pause(task_id, account="somebody-else")
-    proceed.set()
-    await host.wait_turn(task_id)

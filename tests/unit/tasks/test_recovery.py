@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    OpenHost,
+    define,
+    message,
+    start,
+    status_texts,
+    texts,
+)
 from harness.journal.host_death import kill_host
 from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
@@ -236,23 +244,6 @@ async def test_a_non_repeatable_agent_never_repeats_even_without_output(
     assert started_ids == [task_id]
 
 
-async def test_a_task_without_its_agent_fails_with_the_reason(
-    journal_path: Path, open_host: OpenHost
-) -> None:
-    reached = asyncio.Event()
-
-    async def stuck(task: TaskContext) -> None:
-        await task.working()
-        reached.set()
-        await asyncio.Event().wait()
-
-    task_id = await run_until_killed(journal_path, define(stuck, repeatable=True), reached)
-    host = await open_host()
-    ended = await host.wait_turn(task_id)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "send it again" in status_texts(ended)
-
-
 async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     journal_path: Path, open_host: OpenHost
 ) -> None:
@@ -273,22 +264,6 @@ async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "deadline" in status_texts(ended)
     assert not executed
-
-
-async def test_a_task_in_recovery_can_be_canceled(journal_path: Path, open_host: OpenHost) -> None:
-    reached = asyncio.Event()
-
-    async def stuck(task: TaskContext) -> None:
-        await task.working()
-        reached.set()
-        await asyncio.Event().wait()
-
-    agent = define(stuck, repeatable=True)
-    task_id = await run_until_killed(journal_path, agent, reached)
-    host = await open_host(agent)
-    canceled = await host.cancel(task_id, account="")
-    assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    assert host.journals.primary.executions.find(task_id) is None
 
 
 async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host: OpenHost) -> None:
@@ -337,8 +312,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     agent = define(count, repeatable=True)
     host = TaskHost(Journal.open(journal_path), [agent])
     await host.__aenter__()
-    accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, SubmitResult)
+    task_id = await start(host)
     await started.wait()
     await host.drain(0)
     await kill_host(host)
@@ -351,7 +325,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
         await host.drain(0)
         await kill_host(host)
     is_last = True
-    ended = await (await open_host(agent)).wait_turn(accepted.task_id)
+    ended = await (await open_host(agent)).wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
     assert read_member(ended.task.metadata, PLANNED_STOP_KEY) is True

@@ -1,21 +1,16 @@
 """Submission is idempotent, limited, and survives the end of a host."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, status_texts
-from harness.journal.host_death import kill_host
-from trunkline.core.settings import Settings
+from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts
 from trunkline.errors import (
     InvalidArgumentError,
     MessageKeyReusedError,
-    OverloadedError,
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -83,12 +78,6 @@ async def test_a_key_with_other_content_is_refused_and_affects_no_other_task(
     assert await count(host) == 2
 
 
-async def test_without_a_key_every_submission_is_new(open_host: OpenHost) -> None:
-    host = await open_host(define(quiet))
-    ids = {(await accept(host, message())).task_id for _ in range(3)}
-    assert len(ids) == 3
-
-
 async def test_a_task_id_of_the_parent_is_accepted_and_idempotent(
     open_host: OpenHost,
 ) -> None:
@@ -123,97 +112,6 @@ async def test_a_task_id_of_another_account_looks_nonexistent(
     assert creation.result().is_new
     with pytest.raises(TaskNotFoundError):
         await host.submit("tested", message(), foreign)
-
-
-async def test_a_full_queue_refuses_at_once_and_priority_decides_the_order(
-    open_host: OpenHost,
-) -> None:
-    release = asyncio.Event()
-    order: list[str] = []
-
-    async def slow(task: TaskContext) -> None:
-        order.append(task.text)
-        await release.wait()
-
-    settings = Settings(queue_limit=2)
-    host = await open_host(define(slow, concurrency=1), settings=settings)
-    ids = [(await accept(host, message("first"))).task_id]
-    ids.append((await accept(host, message("low"))).task_id)
-    urgent = message_service_pb2.Submission(priority=5)
-    ids.append((await accept(host, message("high"), urgent)).task_id)
-    await asyncio.sleep(0)
-    with pytest.raises(OverloadedError, match="tested"):
-        await host.submit("tested", message("one too many"), NOTHING)
-    release.set()
-    for task_id in ids:
-        await host.wait_turn(task_id)
-    assert order == ["first", "high", "low"]
-
-
-async def test_a_canceled_task_in_the_queue_never_runs(open_host: OpenHost) -> None:
-    release = asyncio.Event()
-    executed: list[str] = []
-
-    async def slow(task: TaskContext) -> None:
-        executed.append(task.text)
-        await release.wait()
-
-    host = await open_host(define(slow, concurrency=1))
-    first = await accept(host, message("first"))
-    queued = await accept(host, message("queued"))
-    last = await accept(host, message("last"))
-    await asyncio.sleep(0)
-    await host.cancel(queued.task_id, account="")
-    release.set()
-    for accepted in (first, last):
-        await host.wait_turn(accepted.task_id)
-    assert executed == ["first", "last"]
-
-
-async def test_a_running_task_of_a_dead_host_fails_with_the_reason(journal_path: Path) -> None:
-    started = asyncio.Event()
-
-    async def endless(task: TaskContext) -> None:
-        await task.working("on it")
-        started.set()
-        await asyncio.Event().wait()
-
-    async def ask(task: TaskContext) -> str | None:
-        if task.turn == 1:
-            await task.require_input("?")
-            return None
-        return task.text
-
-    journal = Journal.open(journal_path)
-    host = TaskHost(journal, [define(endless)])
-    await host.__aenter__()
-    running = (await accept(host, message())).task_id
-    await started.wait()
-    await kill_host(host)
-
-    reopened = Journal.open(journal_path)
-    async with TaskHost(reopened, [define(ask)]) as second:
-        snapshot = await second.wait_turn(running)
-        assert snapshot.task.status.state == State.TASK_STATE_FAILED
-        assert "the host stopped" in status_texts(snapshot)
-    await reopened.close()
-
-
-async def test_a_waiting_task_survives_a_restart(open_host: OpenHost, journal_path: Path) -> None:
-    async def ask(task: TaskContext) -> str | None:
-        if task.turn == 1:
-            await task.require_input("?")
-            return None
-        return f"{task.history[0].parts[0].text} {task.text}"
-
-    journal = Journal.open(journal_path)
-    async with TaskHost(journal, [define(ask)]) as host:
-        waiting = await finish(host, "first")
-    await journal.close()
-    second = await open_host(define(ask))
-    await accept(second, message("second", task_id=waiting.task.id))
-    final = await second.wait_turn(waiting.task.id)
-    assert final.task.artifacts[0].parts[0].text == "first second"
 
 
 async def test_a_draining_host_refuses_new_tasks_and_finishes_running_ones(
@@ -253,19 +151,3 @@ async def test_a_task_that_outlasts_the_drain_fails_with_the_reason(open_host: O
     snapshot = await host.snapshot(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
     assert "shut down" in status_texts(snapshot)
-
-
-async def test_the_caller_gets_the_task_before_its_code_starts(
-    open_host: OpenHost,
-) -> None:
-    has_started = asyncio.Event()
-
-    async def busy(task: TaskContext) -> str:
-        has_started.set()
-        return "done"
-
-    host = await open_host(define(busy))
-    accepted = await accept(host, message())
-    assert not has_started.is_set()
-    await host.wait_turn(accepted.task_id)
-    assert has_started.is_set()

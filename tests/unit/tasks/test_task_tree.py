@@ -3,7 +3,6 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,33 +44,42 @@ def child_of(*agents: str, **budget: int) -> message_service_pb2.Submission:
     return message_service_pb2.Submission(parent=parent, tree=position(*agents, **budget))
 
 
-async def refuse(
-    open_host: OpenHost, submission: message_service_pb2.Submission, **limits: Any
-) -> TreeLimitError:
-    settings = Settings(tree=TreeSettings(**limits))
-    host = await open_host(define(quiet), settings=settings)
-    with pytest.raises(TreeLimitError) as refused:
+def late(submission: message_service_pb2.Submission) -> message_service_pb2.Submission:
+    submission.deadline.FromDatetime(datetime.now(UTC) - timedelta(seconds=1))
+    return submission
+
+
+@pytest.mark.parametrize(
+    ("submission", "limits", "limit", "chain"),
+    [
+        (child_of("a", "b", "c"), {"depth": 3}, "depth", "a > b > c > tested"),
+        # Without positions, the chain is the path of the parent.
+        (
+            message_service_pb2.Submission(parent=child_of("a", "b").parent),
+            {"depth": 2},
+            "depth",
+            "a > b > tested",
+        ),
+        (child_of("tested", "b"), {"circles": 0}, "circles", "tested > b > tested"),
+        (child_of("a", levels=0), {}, "depth", "a > tested"),
+        (child_of("a", tasks=0), {}, "tasks", "a > tested"),
+        (child_of("a", tokens=0), {}, "tokens", "a > tested"),
+        (child_of("a", cost_micros=0), {}, "cost", "a > tested"),
+        (late(child_of("a")), {}, "time", "a > tested"),
+    ],
+    ids=["depth", "path", "circles", "levels", "tasks", "tokens", "cost", "time"],
+)
+async def test_a_task_over_a_limit_is_refused_and_the_error_names_the_chain(
+    open_host: OpenHost,
+    submission: message_service_pb2.Submission,
+    limits: dict[str, int],
+    limit: str,
+    chain: str,
+) -> None:
+    host = await open_host(define(quiet), settings=Settings(tree=TreeSettings(**limits)))
+    with pytest.raises(TreeLimitError, match=chain) as refused:
         await host.submit("tested", message(), submission)
-    return refused.value
-
-
-async def test_a_chain_is_limited_in_depth_and_the_error_names_it(open_host: OpenHost) -> None:
-    error = await refuse(open_host, child_of("a", "b", "c"), depth=3)
-    assert (error.limit, error.chain) == ("depth", "a > b > c > tested")
-    assert "a > b > c > tested" in str(error)
-
-
-async def test_a_chain_of_the_allowed_depth_is_accepted_and_stored(open_host: OpenHost) -> None:
-    settings = Settings(tree=TreeSettings(depth=4))
-    host = await open_host(define(quiet), settings=settings)
-    task = await finish(host, parent=child_of("a", "b", "c").parent, tree=position("a", "b", "c"))
-    assert [ancestor.agent for ancestor in task.tree.ancestors] == ["a", "b", "c"]
-    assert task.tree.budget.levels == 1
-
-
-async def test_a_chain_without_positions_is_that_of_the_parent_path(open_host: OpenHost) -> None:
-    submission = message_service_pb2.Submission(parent=child_of("a", "b").parent)
-    assert (await refuse(open_host, submission, depth=2)).chain == "a > b > tested"
+    assert (refused.value.limit, refused.value.chain) == (limit, chain)
 
 
 async def test_an_agent_may_be_asked_again_once_by_those_it_asked(open_host: OpenHost) -> None:
@@ -80,23 +88,6 @@ async def test_an_agent_may_be_asked_again_once_by_those_it_asked(open_host: Ope
     assert task.task.status.state == State.TASK_STATE_COMPLETED
     with pytest.raises(TreeLimitError, match="tested > b > tested > c > tested"):
         await host.submit("tested", message(), child_of("tested", "b", "tested", "c"))
-
-
-async def test_circles_can_be_forbidden(open_host: OpenHost) -> None:
-    error = await refuse(open_host, child_of("tested", "b"), circles=0)
-    assert (error.limit, error.chain) == ("circles", "tested > b > tested")
-
-
-@pytest.mark.parametrize("limit", ["levels", "tasks", "tokens", "cost_micros"])
-async def test_a_used_up_budget_refuses_the_task(open_host: OpenHost, limit: str) -> None:
-    error = await refuse(open_host, child_of("a", **{limit: 0}))
-    assert error.limit == {"levels": "depth", "cost_micros": "cost"}.get(limit, limit)
-
-
-async def test_a_deadline_that_has_passed_refuses_a_child(open_host: OpenHost) -> None:
-    submission = child_of("a")
-    submission.deadline.FromDatetime(datetime.now(UTC) - timedelta(seconds=1))
-    assert (await refuse(open_host, submission)).limit == "time"
 
 
 async def test_the_limit_of_time_is_the_deadline_of_a_root(open_host: OpenHost) -> None:
@@ -180,22 +171,6 @@ async def test_children_share_what_remains_and_return_what_they_do_not_use(
     assert [budget.tokens for budget in budgets] == [100, 100, 100, 270]
     assert (task.usage.tasks, task.usage.tokens) == (7, 35)
     assert task.children[0].started.budget.tasks == 10
-
-
-async def test_a_child_gets_the_chain_and_one_level_less(open_host: OpenHost) -> None:
-    trees: list[tree_pb2.TreePosition] = []
-
-    async def supervise(task: TurnRuntime) -> None:
-        await task.record(started(task, "c-1"))
-        trees.append(task.child_submission("c-1").tree)
-
-    host = await open_host(define_runtime(supervise))
-    task = await finish(host, parent=child_of("a").parent, tree=position("a", levels=5))
-
-    (tree,) = trees
-    assert [ancestor.agent for ancestor in tree.ancestors] == ["a", "tested"]
-    assert tree.ancestors[1].task_id == task.task.id
-    assert tree.budget.levels == 4
 
 
 @pytest.mark.parametrize(

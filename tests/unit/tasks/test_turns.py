@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 
 import pytest
-from google.protobuf import timestamp_pb2
 
 from harness.agents.inline_agents import (
     NOTHING,
@@ -13,6 +11,7 @@ from harness.agents.inline_agents import (
     define,
     finish,
     message,
+    start,
     status_texts,
     texts,
 )
@@ -32,7 +31,6 @@ from trunkline.v1 import (
     event_pb2,
     message_pb2,
     part_pb2,
-    task_service_pb2,
 )
 
 
@@ -74,15 +72,6 @@ async def test_the_output_of_a_quick_agent_is_one_batch(open_host: OpenHost) -> 
     assert len(batches) == 2
 
 
-async def test_a_returned_part_keeps_its_kind(open_host: OpenHost) -> None:
-    async def picture(task: TaskContext) -> part_pb2.Part:
-        return part_pb2.Part(raw=b"\x89PNG", media_type="image/png", filename="a.png")
-
-    snapshot = await finish(await open_host(define(picture)))
-    (part,) = snapshot.task.artifacts[0].parts
-    assert (part.raw, part.media_type, part.filename) == (b"\x89PNG", "image/png", "a.png")
-
-
 async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: OpenHost) -> None:
     async def speak(task: TaskContext) -> AsyncIterator[str]:
         for word in ("one ", "two ", "three"):
@@ -103,19 +92,6 @@ async def test_returning_none_completes_without_another_state(open_host: OpenHos
     assert not snapshot.task.artifacts
 
 
-async def test_a_direct_reply_leaves_no_task(open_host: OpenHost) -> None:
-    async def reply(task: TaskContext) -> message_pb2.Message:
-        return message_pb2.Message(parts=[part_pb2.Part(text="just so")])
-
-    host = await open_host(define(reply, direct_replies=True))
-    answer = await host.submit("tested", message(context_id="c-1"), NOTHING)
-    assert isinstance(answer, message_pb2.Message)
-    assert (answer.role, answer.context_id) == (message_pb2.ROLE_AGENT, "c-1")
-    assert not answer.task_id
-    page = await host.list(task_service_pb2.ListTasksRequest())
-    assert page.total_size == 0
-
-
 async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
     open_host: OpenHost,
 ) -> None:
@@ -126,10 +102,9 @@ async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
         await released.wait()
 
     host = await open_host(define(slow, direct_replies=True))
-    accepted = await host.submit("tested", message(), NOTHING)
-    assert not isinstance(accepted, message_pb2.Message)
+    task_id = await start(host)
     released.set()
-    assert (await host.wait_turn(accepted.task_id)).task.status.state == State.TASK_STATE_COMPLETED
+    assert (await host.wait_turn(task_id)).task.status.state == State.TASK_STATE_COMPLETED
 
 
 async def test_a_direct_reply_without_the_declaration_fails_the_task(open_host: OpenHost) -> None:
@@ -187,26 +162,6 @@ async def test_of_concurrent_answers_one_starts_the_turn(open_host: OpenHost) ->
     assert final.turn == 2
 
 
-async def test_an_ended_task_takes_no_more_messages(open_host: OpenHost) -> None:
-    async def quiet(task: TaskContext) -> None:
-        return None
-
-    host = await open_host(define(quiet))
-    ended = await finish(host)
-    with pytest.raises(TaskEndedError, match="completed"):
-        await host.submit("tested", message(task_id=ended.task.id), NOTHING)
-
-
-async def test_a_message_for_a_task_of_another_context_is_refused(open_host: OpenHost) -> None:
-    async def ask(task: TaskContext) -> None:
-        await task.require_input("?")
-
-    host = await open_host(define(ask))
-    waiting = await finish(host)
-    with pytest.raises(InvalidArgumentError, match="contextId"):
-        await host.submit("tested", message(task_id=waiting.task.id, context_id="another"), NOTHING)
-
-
 async def test_an_exception_fails_the_task_and_is_not_shown(
     open_host: OpenHost, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -226,17 +181,6 @@ async def test_errors_of_the_project_are_shown_with_their_text(open_host: OpenHo
 
     snapshot = await finish(await open_host(define(refuse)))
     assert status_texts(snapshot) == "count: must be a number"
-
-
-async def test_a_deadline_ends_the_task(open_host: OpenHost) -> None:
-    async def endless(task: TaskContext) -> None:
-        await asyncio.Event().wait()
-
-    deadline = timestamp_pb2.Timestamp()
-    deadline.FromDatetime(datetime.now(UTC) + timedelta(milliseconds=50))
-    snapshot = await finish(await open_host(define(endless)), deadline=deadline)
-    assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert "deadline" in status_texts(snapshot)
 
 
 async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: OpenHost) -> None:

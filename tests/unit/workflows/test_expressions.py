@@ -1,13 +1,11 @@
 """Expressions: what they read, which are refused, and that large values are bounded."""
 
 import sys
-import time
 from typing import Any
 
 import pytest
 
 from trunkline.errors import ConfigurationError
-from trunkline.workflows import expressions
 from trunkline.workflows.expressions import (
     Expression,
     ExpressionError,
@@ -90,12 +88,10 @@ def test_wrong_expressions_are_refused(source: str, problem: str) -> None:
         "input.numbers.map(x, input.big)",
     ],
 )
-def test_large_values_are_refused_at_once(source: str) -> None:
+def test_large_values_are_refused(source: str) -> None:
     values = {**VALUES, "input": {**VALUES["input"], "many": list(range(100_000))}}
-    began = time.monotonic()
     with pytest.raises(ExpressionError, match="use a function"):
         Expression.parse(source).evaluate(values)
-    assert time.monotonic() - began < 5
 
 
 def test_integers_are_exact_or_refused_where_the_library_rounds() -> None:
@@ -106,11 +102,9 @@ def test_integers_are_exact_or_refused_where_the_library_rounds() -> None:
         Expression.parse("input.huge > 1").evaluate(values)
 
 
-def test_values_within_the_limits_take_little_time() -> None:
-    began = time.monotonic()
+def test_large_values_within_the_limits_are_computed() -> None:
     copies = Expression.parse("size(input.numbers.map(x, input.text))").evaluate(VALUES)
     assert copies == 150
-    assert time.monotonic() - began < 10
 
 
 def test_templates_keep_types_and_text() -> None:
@@ -124,7 +118,6 @@ def test_templates_keep_types_and_text() -> None:
 
 
 def test_a_missing_extra_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    expressions._import_cel.cache_clear()
     monkeypatch.setitem(sys.modules, "cel", None)
     with pytest.raises(ConfigurationError, match=r"install .*trunkline\[workflows\]"):
         Expression.parse("1 + 1")

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -334,14 +333,12 @@ def test_faults_elsewhere_hide_no_fault_of_a_variable() -> None:
     assert "there is no node 'gone'; there are: ask, check" in problems
 
 
-def test_a_file_of_many_faults_is_refused_soon() -> None:
-    count = 3000
+def test_a_file_of_many_faults_is_refused_with_the_first_ones() -> None:
+    count = 1000
     nodes = "".join(f"- {{id: n{number}, type: end}}\n" for number in range(count))
     edges = "".join(f"- {{from: n{number}, to: gone{number}}}\n" for number in range(count))
-    began = time.monotonic()
     faults = find_faults(f"name: x\nnodes:\n- {{id: '', type: start}}\n{nodes}edges:\n{edges}")
     assert len(faults) == MAX_FAULTS
-    assert time.monotonic() - began < 5
 
 
 def test_an_edge_with_a_wrong_field_still_leads_to_its_node() -> None:

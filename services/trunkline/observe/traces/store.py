@@ -410,10 +410,12 @@ class SpanStore:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commit everything or nothing. On failure the counters are restored too."""
-        with self._database.write():
+        # No other thread may count until the counters are restored: a commit fails, too.
+        with self._database.read():
             before = self._change, self._count
             try:
-                yield
+                with self._database.write():
+                    yield
             except BaseException:
                 self._change, self._count = before
                 raise

@@ -4,21 +4,13 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import START, MessagesState, StateGraph
 
 from harness.mcp import asking_server
-from harness.mcp.scripted_servers import asking_over_http
-from harness.mesh.processes import free_address
-from harness.polling import wait_for
-from trunkline import TaskContext, TaskState, agent, from_langgraph
+from trunkline import TaskContext, TaskState, agent
 from trunkline.core.json_values import update_struct
 from trunkline.testing import Mesh, mesh
 from trunkline.v1 import part_pb2
@@ -45,12 +37,6 @@ async def planner(task: TaskContext) -> str:
     return f"{table.result().text} {cake.result().text}"
 
 
-@agent(name="baker")
-async def baker(task: TaskContext) -> str:
-    """Bakes as a task of the server that asks."""
-    return (await task.call_tool("asking/bake_to_taste", {"cake": task.text})).text
-
-
 @agent(name="hasty")
 async def hasty(task: TaskContext) -> str:
     """Ends its turn while a task of the server runs."""
@@ -59,18 +45,6 @@ async def hasty(task: TaskContext) -> str:
         async with asyncio.timeout(1 if task.approvals else None):
             await task.call_tool("asking/bake", {"cake": "pie"})
     return "too late"
-
-
-def build_graph_agent() -> Any:
-    async def book(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
-        task: TaskContext = config["configurable"]["task"]
-        booked = await task.call_tool("asking/book_table", {"city": "Paris"})
-        return {"messages": [AIMessage(booked.text)]}
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("book", book)
-    graph.add_edge(START, "book")
-    return from_langgraph(graph.compile(), name="grapher", description="Books in a node.")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -86,7 +60,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     }
     mcp_file = folder / "mcp.json"
     mcp_file.write_text(json.dumps({"mcpServers": {"asking": server}}), encoding="utf-8")
-    agents = (booker, hosts, planner, baker, hasty, build_graph_agent())
+    agents = (booker, hosts, planner, hasty)
     async with mesh(*agents, settings={"mcp_file": mcp_file}) as running:
         yield running, folder
 
@@ -177,28 +151,6 @@ async def test_a_question_and_an_approval_are_asked_together(
     assert read_log(folder) == ["asked", "bake", "accept"]
 
 
-async def test_a_task_of_the_server_asks_and_is_answered(
-    opened: tuple[Mesh, Path], folder: Path
-) -> None:
-    m = opened[0]
-    (folder / "done").touch()
-    first = await m.ask("tart", agent="baker")
-    assert "Sweet?" in first.status_text
-    end = await m.ask("yes", task=first)
-    assert end.text == "a sweet tart"
-    assert read_log(folder) == ["bake", "answered"]
-
-
-async def test_a_task_of_the_server_that_asks_is_canceled_with_the_task(
-    opened: tuple[Mesh, Path], folder: Path
-) -> None:
-    m = opened[0]
-    first = await m.ask("pie", agent="baker")
-    assert first.state is TaskState.INPUT_REQUIRED
-    await m.cancel(first)
-    assert read_log(folder) == ["bake", "canceled"]
-
-
 async def test_a_task_of_the_server_is_canceled_with_the_turn_that_left_it(
     opened: tuple[Mesh, Path], folder: Path
 ) -> None:
@@ -207,37 +159,3 @@ async def test_a_task_of_the_server_is_canceled_with_the_turn_that_left_it(
     end = await m.ask("approve", task=first)
     assert end.text == "too late"
     assert read_log(folder) == ["bake", "canceled"]
-
-
-async def test_a_tool_asks_in_a_node_of_a_graph(opened: tuple[Mesh, Path], folder: Path) -> None:
-    m = opened[0]
-    first = await m.ask("go", agent="grapher")
-    assert "A table in Paris?" in first.status_text
-    end = await m.ask("3 seats and a view: garden", task=first)
-    assert end.text == "A table in Paris for 3."
-    assert read_log(folder) == ["asked", "accept"]
-
-
-@agent(description="Bakes in an oven elsewhere.")
-async def patient(task: TaskContext) -> str:
-    return (await task.call_tool("oven/bake", {"cake": "tart"})).text
-
-
-async def test_a_task_of_a_server_is_followed_when_the_server_was_down(tmp_path: Path) -> None:
-    address = free_address()
-    entry = {"url": f"http://{address}/mcp", "trunkline": {"approval": "never"}}
-    mcp_file = tmp_path / "mcp.json"
-    mcp_file.write_text(json.dumps({"mcpServers": {"oven": entry}}), encoding="utf-8")
-    settings = {"mcp_file": mcp_file, "breaker_failures": 1, "breaker_open_s": 0.2}
-    async with AsyncExitStack() as stack:
-        async with asking_over_http(tmp_path, address):
-            m = await stack.enter_async_context(mesh(patient, settings=settings))
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            asked = group.create_task(m.ask("go"))
-            # The task of the server is known: a call of which nothing is known would have failed.
-            await wait_for((tmp_path / "polled").exists)
-        (tmp_path / "done").touch()
-        async with asking_over_http(tmp_path, address):
-            answer = await asked
-    assert (answer.state, answer.text) == (TaskState.COMPLETED, "a plain tart")
-    assert read_log(tmp_path) == ["bake"]

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from harness.agents.inline_agents import NOTHING, message, status_texts, texts
 from harness.agents.shop import Orders, shop
-from harness.journal.host_death import find_replayed, kill_host, replay_journal
+from harness.journal.host_death import find_replayed, replay_journal
 from trunkline.agents.calls.tool_source import ToolListing
 from trunkline.agents.reasoning.continuation import (
     TurnContinuation,
@@ -69,21 +69,6 @@ async def open_session(folder: Path, agent: Agent) -> AsyncIterator[HostSession]
             yield HostSession(host)
     finally:
         await journal.close()
-
-
-@asynccontextmanager
-async def open_killed_session(folder: Path, agent: Agent) -> AsyncIterator[HostSession]:
-    """Open a host whose process is killed at the end."""
-    host = TaskHost(
-        Journal.open(folder / "journal.db"),
-        [agent],
-        checkpoint_path=folder / "journal.checkpoints",
-    )
-    await host.__aenter__()
-    try:
-        yield HostSession(host)
-    finally:
-        await kill_host(host)
 
 
 def order_call(n: int) -> Call:
@@ -221,52 +206,6 @@ async def test_the_model_sees_the_edited_arguments_of_its_call(tmp_path: Path) -
     assert reply.tool_calls[0]["args"] == {"n": 1, "item": "apple"}
 
 
-@pytest.mark.parametrize("needs_approval", [True, False])
-async def test_an_interrupted_call_is_not_repeated_and_the_error_says_so(
-    tmp_path: Path, needs_approval: bool
-) -> None:
-    orders = Orders(needs_approval=needs_approval)
-    agent = shop("apples", orders)
-    orders.go.clear()
-    async with open_killed_session(tmp_path, agent) as first:
-        task_id = await first.begin("order 3 apples")
-        if needs_approval:
-            await first.host.wait_turn(task_id)
-            await first.begin("approve", task_id)
-        async with asyncio.timeout(30):
-            await orders.began.wait()
-    orders.go.set()
-    async with open_session(tmp_path, agent) as second:
-        wait_until_ended = await second.wait_until_ended(task_id)
-    assert wait_until_ended.task.status.state == State.TASK_STATE_FAILED
-    assert "it is unknown whether it took effect" in status_texts(wait_until_ended)
-    assert len(orders.orders) == 1
-
-
-async def test_a_call_with_a_number_that_the_journal_rounds_is_recognized_after_a_crash(
-    tmp_path: Path,
-) -> None:
-    def reply(messages: Sequence[BaseMessage]) -> str | Call:
-        return "I can't tell." if isinstance(messages[-1], ToolMessage) else order_call(2**53 + 1)
-
-    orders = Orders(needs_approval=False)
-    # The model is called once before the crash; after it, with the call and its result, or with the
-    # result alone.
-    model = ScriptedModel(reply, reply, reply)
-    agent = shop("apples", orders, model=Model.from_chat_model(model))
-    orders.go.clear()
-    async with open_killed_session(tmp_path, agent) as first:
-        task_id = await first.begin("order many")
-        async with asyncio.timeout(30):
-            await orders.began.wait()
-    orders.go.set()
-    async with open_session(tmp_path, agent) as second:
-        wait_until_ended = await second.wait_until_ended(task_id)
-    assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
-    assert "it is unknown whether it took effect" in str(model.requests[-1][-1].content)
-    assert len(orders.orders) == 1
-
-
 async def test_a_shutdown_during_an_approved_call_does_not_suggest_a_retry(
     tmp_path: Path,
 ) -> None:
@@ -301,23 +240,6 @@ async def test_a_call_whose_server_died_reports_that_it_may_have_taken_effect(
         wait_until_ended = await session.ask("approve", task_id)
     problem = "apples/order failed: tool server 'apples' is down: it ended during the call."
     assert status_texts(wait_until_ended) == problem + hint
-
-
-async def test_an_idempotent_call_is_repeated_after_a_crash(tmp_path: Path) -> None:
-    orders = Orders(idempotent=True)
-    agent = shop("apples", orders)
-    orders.go.clear()
-    async with open_killed_session(tmp_path, agent) as first:
-        task_id = (await first.ask("order 3 apples")).task.id
-        await first.begin("approve", task_id)
-        async with asyncio.timeout(30):
-            await orders.began.wait()
-    orders.go.set()
-    async with open_session(tmp_path, agent) as second:
-        wait_until_ended = await second.wait_until_ended(task_id)
-    assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
-    assert texts(wait_until_ended) == ["Ordered 3 apples."]
-    assert len(orders.orders) == 2
 
 
 def test_a_continuation_fits_into_an_event() -> None:

@@ -59,7 +59,6 @@ async def test_a_turn_waits_for_the_one_before_it_and_reports_that() -> None:
         await third.started.wait()
         third.released.set()
     assert (len(first.statuses), len(second.statuses), len(third.statuses)) == (0, 1, 1)
-    assert not ordering._locks
 
 
 async def test_other_contexts_accounts_and_agents_do_not_wait() -> None:
@@ -102,7 +101,6 @@ async def test_canceling_a_waiting_turn_does_not_block_others() -> None:
         await third.started.wait()
         third.released.set()
     assert not second.started.is_set()
-    assert not ordering._locks
 
 
 async def test_canceling_a_turn_as_it_gets_the_lock_passes_the_lock_on() -> None:
@@ -116,7 +114,6 @@ async def test_canceling_a_turn_as_it_gets_the_lock_passes_the_lock_on() -> None
         await third.started.wait()
         third.released.set()
     assert not second.started.is_set()
-    assert not ordering._locks
 
 
 async def test_waiting_for_the_lock_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,4 +126,3 @@ async def test_waiting_for_the_lock_times_out(monkeypatch: pytest.MonkeyPatch) -
         assert not first.released.is_set()
         second.released.set()
         first.released.set()
-    assert not ordering._locks

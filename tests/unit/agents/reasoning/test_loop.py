@@ -1,23 +1,13 @@
 """The reasoning loop with a scripted model and scripted tools, on a real task."""
 
 import asyncio
-import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.language_models.base import LanguageModelInput
-from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
-from pydantic import PrivateAttr
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from harness.agents.shop import ToolsWithoutTasks
 from trunkline.agents.calls.tool_source import ToolListing
@@ -34,6 +24,7 @@ from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.testing import ScriptedModel
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -46,62 +37,9 @@ from trunkline.v1 import (
 Step = Callable[[Sequence[BaseMessage]], AIMessage]
 
 
-class ScriptedModel(BaseChatModel):
-    """Answers by a function of the messages; streams in words, as providers do."""
-
-    _step: Step = PrivateAttr()
-    _offered: list[list[str]] = PrivateAttr(default_factory=list)
-
-    def __init__(self, step: Step) -> None:
-        super().__init__()
-        self._step = step
-
-    @property
-    def offered(self) -> list[list[str]]:
-        """The tools offered to the model, one list for each request."""
-        return self._offered
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(
-        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: object
-    ) -> Runnable[LanguageModelInput, AIMessage]:
-        self._offered.append([tool["function"]["name"] for tool in tools])
-        return self
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: object,
-    ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=self._step(messages))])
-
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: object,
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        reply = self._step(messages)
-        calls = [
-            tool_call_chunk(
-                name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index
-            )
-            for index, call in enumerate(reply.tool_calls)
-        ]
-        yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=calls))
-        for index, call in enumerate(reply.invalid_tool_calls):
-            chunk = tool_call_chunk(
-                name=call["name"], args=call["args"], id=call["id"], index=index
-            )
-            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[chunk]))
-        for word in reply.text.split():
-            yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
+def scripted(step: Step) -> ScriptedModel:
+    """Return a model that answers each request by a function of its messages."""
+    return ScriptedModel(*[step] * 20)
 
 
 @dataclass
@@ -151,14 +89,14 @@ class LoopAgent(Agent):
     )
 
     def __post_init__(self) -> None:
-        self.model = ScriptedModel(self.step)
+        self.model = scripted(self.step)
 
     async def run(self, task: TurnRuntime) -> None:
         listing = await self.tools.list_tools(["s"])
         turn = ReasoningTurn(
             task=task,
             model=Model.from_chat_model(self.model),
-            checker=Model.from_chat_model(ScriptedModel(self.checker)) if self.checker else None,
+            checker=Model.from_chat_model(scripted(self.checker)) if self.checker else None,
             tools=Toolbox(listing.tools),
             source=self.tools,
         )
@@ -210,15 +148,15 @@ def call_then_answer(*names: str) -> Step:
 async def test_the_result_holds_exactly_the_streamed_text(tmp_path: Path) -> None:
     agent = LoopAgent(lambda _: AIMessage("an answer without tools"))
     snapshot = await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "an answer without tools ")
-    assert snapshot.task.artifacts[0].parts[0].text == "an answer without tools "
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "an answer without tools")
+    assert snapshot.task.artifacts[0].parts[0].text == "an answer without tools"
     assert snapshot.artifacts[0].closed
 
 
 async def test_all_calls_of_a_turn_run_concurrently(tmp_path: Path) -> None:
     agent = LoopAgent(call_then_answer("meet", "meet"))
     await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "meet done | meet done ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "meet done | meet done")
 
 
 async def test_a_failed_call_does_not_stop_the_others_and_is_reported_to_the_model(
@@ -230,14 +168,14 @@ async def test_a_failed_call_does_not_stop_the_others_and_is_reported_to_the_mod
     down, plain, unknown = agent.result.text.split(" | ")
     assert down.startswith("s/down failed: tool server 's' is down: it is gone.")
     assert plain == "plain done"
-    assert unknown == "There is no tool s__unknown. "
+    assert unknown == "There is no tool s__unknown."
     assert [call.finished.is_error for call in snapshot.tool_calls] == [True, False]
 
 
 async def test_a_tool_with_an_empty_result_is_named(tmp_path: Path) -> None:
     agent = LoopAgent(call_then_answer("silent"))
     await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "s/silent answered with nothing. ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "s/silent answered with nothing.")
 
 
 async def test_an_empty_reply_is_retried(tmp_path: Path) -> None:
@@ -246,7 +184,7 @@ async def test_an_empty_reply_is_retried(tmp_path: Path) -> None:
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "now ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "now")
 
 
 def reply_with_call(name: str, **arguments: object) -> AIMessage:
@@ -258,7 +196,7 @@ async def test_a_model_asks_the_user_by_a_tool(tmp_path: Path) -> None:
     snapshot = await run(agent, tmp_path)
     assert agent.result == TurnResult(ResultStatus.INPUT_REQUIRED, "Which city?")
     assert snapshot.task.artifacts == []
-    assert {"ask_user", "give_up"} <= set(agent.model.offered[0])
+    assert {"ask_user", "give_up"} <= set(agent.model.tools)
 
 
 async def test_a_model_gives_up_by_a_tool(tmp_path: Path) -> None:
@@ -278,7 +216,7 @@ async def test_a_question_too_long_for_the_model_requires_input(tmp_path: Path) 
         raise ContextOverflowError("2048 tokens at most")
 
     card = agent_card_pb2.AgentCard(name="loop", default_input_modes=["text/plain"])
-    model = Model.from_chat_model(ScriptedModel(step))
+    model = Model.from_chat_model(scripted(step))
     snapshot = await run(
         ReasoningAgent(card, servers=["s"], tools=ScriptedTools(), model=model), tmp_path
     )
@@ -296,9 +234,9 @@ async def test_a_rejected_answer_is_discarded_and_replaced(tmp_path: Path) -> No
 
     agent = LoopAgent(step, checker=judge)
     snapshot = await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "a better one ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "a better one")
     (artifact,) = snapshot.task.artifacts
-    assert "".join(part.text for part in artifact.parts) == "a better one "
+    assert "".join(part.text for part in artifact.parts) == "a better one"
     assert snapshot.artifacts[0].closed
 
 
@@ -327,7 +265,7 @@ async def test_repeated_rejections_end_with_the_last_answer(tmp_path: Path) -> N
     agent = LoopAgent(lambda _: AIMessage("my best answer"), checker=judge)
     await run(agent, tmp_path)
     # Ten messages: the question, five answers, and feedback on the first four.
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "my best answer ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "my best answer")
     assert len(checked) == 4
 
 
@@ -337,7 +275,7 @@ async def test_an_answer_is_returned_when_the_check_fails(tmp_path: Path) -> Non
 
     agent = LoopAgent(lambda _: AIMessage("an answer"), checker=judge)
     await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "an answer ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "an answer")
 
 
 async def test_a_call_with_invalid_arguments_is_reported_to_the_model(tmp_path: Path) -> None:
@@ -364,10 +302,10 @@ async def test_the_last_message_may_call_no_tools(tmp_path: Path) -> None:
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.result == TurnResult(ResultStatus.COMPLETED, "so far so good ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "so far so good")
     # The results of one round are one message, so four rounds leave room for an answer.
     assert agent.tools.calls == ["plain"] * 8
-    assert agent.model.offered[-1] == ["ask_user", "give_up"]
+    assert agent.model.tools == ["ask_user", "give_up"]
 
 
 async def test_a_model_that_only_calls_tools_reaches_the_limit(tmp_path: Path) -> None:
@@ -383,11 +321,3 @@ async def test_a_model_that_never_answers_reaches_the_limit(tmp_path: Path) -> N
     agent = LoopAgent(lambda _: AIMessage(""))
     await run(agent, tmp_path)
     assert agent.error is not None
-
-
-def test_importing_the_package_loads_no_framework() -> None:
-    packages = ("langgraph", "langchain_core", "mcp")
-    modules = "trunkline.agents.reasoning, trunkline.tools.adapter, trunkline_agents.math.agent"
-    probe = f"import sys, {modules}; print([name for name in {packages!r} if name in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
-    assert loaded.stdout.decode().strip() == "[]"

@@ -248,26 +248,6 @@ def test_listening_on_all_interfaces_requires_an_advertised_address(
             advertised_address(everywhere, option, mesh=mesh)
 
 
-def test_a_supervisor_is_a_table_with_its_agents(tmp_path: Path) -> None:
-    text = """
-        [supervisor.office]
-        agents = ["math", "currency"]
-        description = "Does the accounts."
-        tags = ["accounts"]
-        default_agent = "math"
-    """
-    (tmp_path / "trunkline.toml").write_text(text, encoding="utf-8")
-
-    (office,) = load_settings(environment={}, folder=tmp_path).supervisors.values()
-
-    assert office == SupervisorSettings(
-        agents=("math", "currency"),
-        description="Does the accounts.",
-        tags=("accounts",),
-        default_agent="math",
-    )
-
-
 def test_an_agents_timeout_comes_from_its_table_or_from_a_variable(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text("[agent.math]\ntimeout_s = 30\n")
     assert load(tmp_path).agent_timeout_s("math") == 30
@@ -465,38 +445,68 @@ def test_limits_are_a_table_of_the_file(tmp_path: Path) -> None:
     assert not load(tmp_path, "limits.day_tokens = 5").limits.has_cost_budgets
 
 
-def test_the_limits_of_a_tree_are_a_table_of_the_file(tmp_path: Path) -> None:
-    tree = load(tmp_path, "[tree]\ndepth = 3\ntokens = 500_000\ncost = 2.5").tree
-    assert tree == TreeSettings(depth=3, tokens=500_000, cost=2.5)
-
-
-def test_messaging_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
-    settings = load(
-        tmp_path,
-        '[messaging]\nmode = "local"\nattempts = 7\nmiddleware = ["a:B"]',
-        env={"TRUNKLINE_MESSAGING_URL": "redis://u:secret@cache:6379/1"},
-    )
-    assert settings.messaging == MessagingSettings(
-        mode="local", attempts=7, middleware=("a:B",), url="redis://u:secret@cache:6379/1"
-    )
+@pytest.mark.parametrize(
+    ("toml", "variables", "setting", "expected"),
+    [
+        (
+            '[supervisor.office]\nagents = ["math", "echo"]\ndescription = "Sums."\n'
+            'tags = ["sum"]\ndefault_agent = "math"',
+            {},
+            "supervisors",
+            {
+                "office": SupervisorSettings(
+                    agents=("math", "echo"),
+                    description="Sums.",
+                    tags=("sum",),
+                    default_agent="math",
+                )
+            },
+        ),
+        (
+            "[tree]\ndepth = 3\ntokens = 500_000\ncost = 2.5",
+            {},
+            "tree",
+            TreeSettings(depth=3, tokens=500_000, cost=2.5),
+        ),
+        (
+            '[messaging]\nmode = "local"\nattempts = 7\nmiddleware = ["a:B"]',
+            {"MESSAGING_URL": "redis://u:secret@cache:6379/1"},
+            "messaging",
+            MessagingSettings(
+                mode="local", attempts=7, middleware=("a:B",), url="redis://u:secret@cache:6379/1"
+            ),
+        ),
+        (
+            '[page]\noidc_issuer = "https://id.example"',
+            {"PAGE_OPERATORS": "ops, root"},
+            "page",
+            PageSettings(operators=("ops", "root"), oidc_issuer="https://id.example"),
+        ),
+        (
+            "[graphql]\nenabled = true\ndepth = 7",
+            {"GRAPHQL_COST": "100"},
+            "graphql",
+            GraphQLSettings(enabled=True, depth=7, cost=100),
+        ),
+        (
+            '[scope."tasks:read"]\nmethods = ["read"]\n[scope.math]\nagents = ["math", "m-*"]',
+            {},
+            "scopes",
+            {
+                "tasks:read": ScopeSettings(methods=("read",)),
+                "math": ScopeSettings(agents=("math", "m-*")),
+            },
+        ),
+    ],
+    ids=["supervisors", "tree", "messaging", "page", "graphql", "scopes"],
+)
+def test_a_setting_is_a_table_of_the_file_and_variables(
+    tmp_path: Path, toml: str, variables: dict[str, str], setting: str, expected: object
+) -> None:
+    env = {f"TRUNKLINE_{name}": value for name, value in variables.items()}
+    settings = load(tmp_path, toml, env=env)
+    assert getattr(settings, setting) == expected
     assert "secret" not in repr(settings)
-
-
-def test_the_page_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
-    variables = {"TRUNKLINE_PAGE_OPERATORS": "ops, root"}
-    settings = load(tmp_path, '[page]\noidc_issuer = "https://id.example"', env=variables)
-    assert settings.page == PageSettings(
-        operators=("ops", "root"), oidc_issuer="https://id.example"
-    )
-    assert PageSettings().enabled
-
-
-def test_graphql_is_a_table_of_the_file_and_variables(tmp_path: Path) -> None:
-    settings = load(
-        tmp_path, "[graphql]\nenabled = true\ndepth = 7", env={"TRUNKLINE_GRAPHQL_COST": "100"}
-    )
-    assert settings.graphql == GraphQLSettings(enabled=True, depth=7, cost=100)
-    assert not GraphQLSettings().enabled
 
 
 def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
@@ -560,18 +570,6 @@ def test_tls_is_one_table_whose_paths_start_at_the_file(tmp_path: Path) -> None:
     tls = load(tmp_path, toml).tls
     assert (tls.certificate, tls.key) == (tmp_path / "bridge.pem", Path("/etc/bridge.key"))
     assert (tls.require_client_certificate, tls.client_roots) == (True, None)
-
-
-def test_scopes_are_tables_of_the_file(tmp_path: Path) -> None:
-    toml = """
-        [scope."tasks:read"]
-        methods = ["read"]
-        [scope.math]
-        agents = ["math", "m-*"]
-    """
-    scopes = load(tmp_path, toml).scopes
-    assert scopes["tasks:read"] == ScopeSettings(methods=("read",))
-    assert scopes["math"] == ScopeSettings(agents=("math", "m-*"))
 
 
 def test_keys_of_tables_have_variables(tmp_path: Path) -> None:

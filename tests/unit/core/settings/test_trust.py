@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -101,13 +100,6 @@ def test_harmless_settings_of_an_untrusted_file_apply(tmp_path: Path, store: Tru
     math = settings.agent_options["math"]
     assert (math.timeout_s, str(math.a2a_grpc)) == (3, "127.0.0.1:9002")
     assert store.folders() == []
-
-
-def test_every_harmless_setting_exists() -> None:
-    from trunkline.core.settings import settings_file
-
-    harmless = settings_file._HARMLESS | settings_file._ADDRESSES | settings_file._PATHS
-    assert harmless <= {setting.name for setting in fields(Settings)}
 
 
 def test_a_trusted_file_applies_until_it_changes(tmp_path: Path, store: TrustStore) -> None:

@@ -1,7 +1,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
@@ -22,6 +22,15 @@ from trunkline.errors import (
 )
 from trunkline.mesh.client import Breaker, Breakers, BreakerSettings, ChannelPool
 from trunkline_bridge.api.participants.participant import Participant, open_participant
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collected() -> Iterator[None]:
+    """Breakers of earlier tests leave the metrics before the tests of this module, or after."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
@@ -66,14 +75,6 @@ def test_five_failures_in_a_row_open_the_breaker(breaker: Breaker, error: Trunkl
     assert get_state(breaker) == "open"
 
 
-def test_a_success_between_failures_keeps_the_breaker_closed(breaker: Breaker) -> None:
-    for _ in range(20):
-        fail(breaker, PeerUnavailableError(breaker.name, "connection refused"))
-        with breaker.guard():
-            pass
-    assert get_state(breaker) == "closed"
-
-
 @pytest.mark.parametrize(
     "error",
     [TaskNotFoundError("j-1"), PeerUnavailableError("another", "connection refused")],
@@ -111,31 +112,6 @@ def test_an_open_breaker_reports_the_problem_and_the_next_attempt(
     assert caught.value.retry_after_s == "1"
 
 
-def test_a_half_open_breaker_allows_one_call_at_a_time(
-    breaker: Breaker, clock: ManualClock
-) -> None:
-    open_breaker(breaker)
-    clock.now += 60
-    assert get_state(breaker) == "half-open"
-    with breaker.guard(), pytest.raises(PeerUnavailableError, match="one call at a time"):
-        breaker.check()
-    with breaker.guard():
-        pass
-    assert get_state(breaker) == "closed"
-
-
-def test_a_failed_probe_opens_the_breaker_for_a_full_period(
-    breaker: Breaker, clock: ManualClock
-) -> None:
-    open_breaker(breaker)
-    clock.now += 60
-    with breaker.guard():
-        pass
-    fail(breaker, PeerTimeoutError(breaker.name, "no answer"))
-    assert get_state(breaker) == "open"
-    assert breaker.retry_in_s == 60
-
-
 def test_pauses_double_from_an_early_probe_until_the_breaker_is_closed(clock: ManualClock) -> None:
     breaker = Breaker("far", failures=1, open_s=5, first_open_s=1, successes=1, clock=clock)
     refused = PeerUnavailableError("far", "connection refused")
@@ -156,14 +132,6 @@ def test_a_cancelled_probe_allows_the_next_one(breaker: Breaker, clock: ManualCl
     clock.now += 60
     with pytest.raises(asyncio.CancelledError), breaker.guard():
         raise asyncio.CancelledError
-    with breaker.guard():
-        pass
-    assert get_state(breaker) == "half-open"
-
-
-def test_a_peer_known_to_be_alive_is_tried_at_once(breaker: Breaker) -> None:
-    open_breaker(breaker)
-    breaker.allow_probe()
     with breaker.guard():
         pass
     assert get_state(breaker) == "half-open"
@@ -220,7 +188,6 @@ Forget: TypeAlias = Callable[[Breakers], None]
 def test_a_forgotten_breaker_leaves_the_metrics_though_somebody_has_it(
     state: str, forget: Forget, clock: ManualClock
 ) -> None:
-    gc.collect()
     with measuring() as measured:
         breakers = Breakers(BreakerSettings(failures=1, open_s=1), clock=clock)
         held = breakers.get("gone")
@@ -235,7 +202,6 @@ def test_a_forgotten_breaker_leaves_the_metrics_though_somebody_has_it(
 
 
 def test_a_new_breaker_of_a_forgotten_name_is_measured_alone() -> None:
-    gc.collect()
     with measuring() as measured:
         breakers = Breakers(BreakerSettings(failures=1))
         former = breakers.get("back")
@@ -249,7 +215,6 @@ def test_a_new_breaker_of_a_forgotten_name_is_measured_alone() -> None:
 
 
 async def test_breakers_of_a_pool_leave_the_metrics_with_their_channels() -> None:
-    gc.collect()
     with measuring() as measured:
         async with ChannelPool() as channels:
             held = [channels.get(f"unix:/nobody/{number}") for number in range(3)]
@@ -279,7 +244,6 @@ def open_room(url: str) -> AbstractAsyncContextManager[Participant]:
 async def test_the_breaker_of_a_closed_client_leaves_the_metrics(
     client: Callable[[], AbstractAsyncContextManager[object]],
 ) -> None:
-    gc.collect()
     with measuring() as measured:
         async with client() as held:
             assert count_breakers(measured) == 1

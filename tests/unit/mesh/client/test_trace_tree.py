@@ -64,9 +64,9 @@ def test_a_span_that_is_its_own_parent_loses_nothing() -> None:
 
 
 def test_a_very_deep_trace_is_walked_without_recursion_limit() -> None:
-    spans = [span(str(n), str(n - 1) if n else "", at=n) for n in range(3000)]
+    spans = [span(str(n), str(n - 1) if n else "", at=n) for n in range(1200)]
     tree = TraceTree.build(spans)
-    assert [depth for depth, _ in tree.walk()] == list(range(3000))
+    assert [depth for depth, _ in tree.walk()] == list(range(1200))
 
 
 def test_without_spans_there_is_no_tree() -> None:

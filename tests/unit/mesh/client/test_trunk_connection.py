@@ -8,7 +8,6 @@ import pytest
 from trunkline.core.runtime import run_in_background
 from trunkline.errors import PeerUnavailableError
 from trunkline.mesh.client.trunk_connection import (
-    WINDOW_BYTES,
     TrunkClientConnection,
     TrunkStreamCall,
 )
@@ -114,18 +113,6 @@ async def test_an_end_wakes_the_reader_after_the_sink_accepted_all_batches(
     call.deliver(last)
     assert await reader.received.get() == "the end"
     assert sink.accepted == [b"1"]
-
-
-async def test_accepted_batches_are_returned_as_credit(
-    connection: TrunkClientConnection, call: TrunkStreamCall, reader: Reader
-) -> None:
-    call.sink = Sink()
-    for _ in range(4):
-        call.deliver(frame(bytes(WINDOW_BYTES // 4)))
-    request = connection._next_request()
-    assert request is not None
-    assert sum(credit.bytes for credit in request.credits) == WINDOW_BYTES
-    assert reader.received.empty()
 
 
 def _never() -> None:

@@ -201,18 +201,6 @@ async def test_the_first_snapshot_of_a_new_task_is_that_of_its_journal(host: Tas
     assert first.create_time.seconds
 
 
-@pytest.mark.parametrize("method", ["StreamMessage", "SendMessage"])
-async def test_a_request_that_can_not_be_read_is_the_caller_s_error(
-    connect: Callable[[Any], Awaitable[None]], method: str
-) -> None:
-    peer = Peer(f"{SERVICE}/{method}", b"\xff")
-    peer.may_write.set()
-    async with asyncio.timeout(LIMIT_S):
-        await connect(peer)
-        await peer.has_written.wait()
-    assert peer.frames[0].end.reason == "INVALID_ARGUMENT"
-
-
 async def test_an_impossible_timeout_of_a_call_is_the_caller_s_error(
     connect: Callable[[Any], Awaitable[None]], agent: Agent
 ) -> None:

@@ -15,6 +15,7 @@ from trunkline.observe.audit import (
     ActorKind,
     AuditFile,
     AuditRecord,
+    audit_file,
     follow_records,
     read_records,
 )
@@ -136,7 +137,8 @@ def test_processes_that_write_and_rotate_together_lose_no_line(tmp_path: Path) -
     assert len(list(tmp_path.iterdir())) > 3
 
 
-def test_a_reader_follows_over_a_rotation(tmp_path: Path) -> None:
+def test_a_reader_follows_over_a_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_file, "_FOLLOW_INTERVAL_S", 0.001)
     path = tmp_path / "audit.jsonl"
     file = open_file(path, size_bytes=40)
     file.append(line(100))

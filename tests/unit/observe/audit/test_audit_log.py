@@ -14,7 +14,15 @@ import pytest
 from trunkline.core.runtime import run_in_background
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
-from trunkline.observe.audit import Action, Actor, ActorKind, AuditFile, AuditLog, read_records
+from trunkline.observe.audit import (
+    Action,
+    Actor,
+    ActorKind,
+    AuditFile,
+    AuditLog,
+    audit_log,
+    read_records,
+)
 from trunkline.observe.audit.audit_log import open_audit_log
 
 ANN = Actor(kind=ActorKind.API_KEY, account="acme", name="ann", key_id="0123")
@@ -83,8 +91,10 @@ async def test_records_are_in_the_file_when_the_log_is_closed(tmp_path: Path) ->
 
 
 async def test_a_full_disk_is_logged_once_and_lost_records_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(audit_log, "_BATCH_S", 0.01)
+    monkeypatch.setattr(audit_log, "_RETRY_S", 0.01)
     path = tmp_path / "audit.jsonl"
     with caplog.at_level(logging.ERROR):
         async with open_log(path) as (log, file):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from harness.journal.full_disk import full_disk
 from harness.journal.protected import new_key, open_keyring
 from trunkline.core.json_values import read_member
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
@@ -188,11 +189,8 @@ def test_the_oldest_traces_are_deleted_beyond_the_limit(store: SpanStore) -> Non
 
 def test_traces_that_do_not_fit_on_the_disk_evict_none(store: SpanStore) -> None:
     store.add(span(number, 1, at_s=number) for number in range(1, 91))
-    (pages,) = store._database.connection.execute("PRAGMA page_count").fetchone()
-    store._database.connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(JournalUnavailableError):
+    with full_disk(), pytest.raises(JournalUnavailableError):
         store.add(span(number, 1, name="n" * 250) for number in range(1001, 1501))
-    store._database.connection.execute(f"PRAGMA max_page_count = {1000 * pages}")
     store.add([span(91, 1, at_s=91)])
     assert len(store.list_traces(page_size=100).traces) == 91
 

@@ -115,12 +115,9 @@ async def test_a_sync_starts_with_the_requested_options(argocd: ArgoCDServer) ->
     assert "another operation is already in progress" in get_text(refused)
 
 
-@pytest.mark.parametrize("name", ["", "../version", "a b", "a/b/c", "x" * 300, "-a", "a?b=c"])
-async def test_an_invalid_name_is_refused_without_a_request(
-    argocd: ArgoCDServer, name: str
-) -> None:
-    result = await make_tools(argocd).get_application(name)
-    assert is_mendable(result)
+async def test_an_invalid_name_is_refused_without_a_request(argocd: ArgoCDServer) -> None:
+    for name in ("", "../version", "a b", "a/b/c", "x" * 300, "-a", "a?b=c"):
+        assert is_mendable(await make_tools(argocd).get_application(name)), name
     assert argocd.requests == []
 
 

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from trunkline.embeddings import EmbeddingModel
-from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import add_documents
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.library import DocumentLibrary
@@ -17,20 +14,6 @@ def fill(folder: Path, **texts: str) -> Path:
             (folder / f"{name}.md").write_text(text)
             add_documents(store, [folder / f"{name}.md"])
     return folder / "documents.db"
-
-
-async def test_documents_added_later_are_found(tmp_path: Path) -> None:
-    library = DocumentLibrary(tmp_path / "documents.db")
-
-    with pytest.raises(InvalidArgumentError, match="no documents yet"):
-        await library.search("leave", 5)
-    fill(tmp_path, leave="# Leave\n\n28 days.")
-
-    assert [source.location for source in (await library.search("leave", 5)).sources] == [
-        "leave.md"
-    ]
-    with pytest.raises(InvalidArgumentError, match="Nothing in the one document fits 'Hamlet'"):
-        await library.search("Hamlet", 5)
 
 
 async def test_a_failing_model_is_reported_each_time_and_words_are_searched(
@@ -46,11 +29,3 @@ async def test_a_failing_model_is_reported_each_time_and_words_are_searched(
     (notice,) = first.unavailable
     assert notice.startswith("Search by meaning is unavailable: ")
     assert "unknown:x" in notice
-
-
-async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "documents.db"
-    path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
-
-    with pytest.raises(ConfigurationError, match=r"documents\.db: can't be used"):
-        await DocumentLibrary(path).search("leave", 5)

@@ -435,23 +435,6 @@ async def test_every_provider_accepts_a_history_with_calls(server: ModelServer) 
         ).text == "3"
 
 
-async def test_no_provider_package_is_loaded_before_its_first_request() -> None:
-    code = (
-        "import sys, trunkline.cli, trunkline.processes.all_in_one\n"
-        "import trunkline.agents.reasoning.graph\n"
-        "from trunkline.agents.reasoning import open_model\n"
-        "open_model('openai:m'), open_model('google:m')\n"
-        "names = 'langchain_openai langchain_anthropic langchain_google_genai langchain_ollama'\n"
-        "names += ' openai anthropic google.genai ollama'\n"
-        "print([name for name in names.split() if name in sys.modules])\n"
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert out.decode().strip() == "[]"
-
-
 async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
     server: ModelServer, exporter: InMemorySpanExporter
 ) -> None:
