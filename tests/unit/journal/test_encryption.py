@@ -173,7 +173,7 @@ async def main():
     while True:
         await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])])
         await write_task(journal, is_ended=True)
-        journal.renew_lease(10.0)
+        await journal.renew_lease(10.0)
         print("written", flush=True)
 
 asyncio.run(main())

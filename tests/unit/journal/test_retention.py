@@ -258,7 +258,7 @@ async def main():
     journal = Journal.open(Path(sys.argv[1]), retention=Retention(compact_after_s=0))
     before = None
     while True:
-        journal.renew_lease(10.0)
+        await journal.renew_lease(10.0)
         if (now := written(journal)) != before:
             sys.stdin.readline()
             print("step" if now[0] else "done", flush=True)
