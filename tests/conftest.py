@@ -21,7 +21,7 @@ gc.disable()
 
 _HERE = Path(__file__).parent
 # Tests mostly wait for processes, but more workers would only compete for processors.
-_WORKERS_PER_PROCESSOR = 2
+_WORKERS_PER_PROCESSOR = 3
 _MOST_WORKERS = 8
 # The folders with the longest files start first, so that short ones fill the end.
 _LONGEST_FIRST = ("promises", "integration", "property")

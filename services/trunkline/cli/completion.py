@@ -24,7 +24,7 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
         root = build_commands()
         earlier = _order_standard_words(root, earlier[1:], incomplete)
     command = root
-    context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
+    context = _open_context(root, "trunkline")
     option: Any = None
     place = 0
     for word in earlier:
@@ -38,7 +38,7 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
                 return []
             if isinstance(found, LazyGroup):
                 found = found.load()
-            context = typer.Context(found, info_name=word, parent=context, resilient_parsing=True)
+            context = _open_context(found, word, parent=context)
             command = found
         else:
             place += 1
@@ -48,6 +48,13 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
         return None
     items = (parameter or command).shell_complete(context, incomplete)
     return [(item.value, item.help or "") for item in items if item.type == "plain"]
+
+
+def _open_context(command: Any, word: str, *, parent: Any = None) -> Any:  # noqa: ANN401
+    """Return the context in which a command completes, with the names of its option for help."""
+    return typer.Context(
+        command, info_name=word, parent=parent, resilient_parsing=True, **command.context_settings
+    )
 
 
 def _order_standard_words(root: Any, earlier: Sequence[str], incomplete: str) -> list[str]:  # noqa: ANN401

@@ -243,26 +243,28 @@ async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(
     exporter: InMemorySpanExporter,
 ) -> None:
     async with client_of(awkward=AWKWARD) as client:
-        await call(client, "repeat", text="ready")
+        with telemetry.span("first") as first:
+            await call(client, "repeat", text="ready")
         names = {span.name for span in exporter.get_finished_spans()}
         # Neither its start nor its list of tools is one.
         calls = {name for name in names if name.startswith(("MCP", "tools"))}
         assert calls == {"tools/call repeat"}
-        exporter.clear()
         with telemetry.span("root") as root:
             (response,) = await call(client, "traceparent")
-    spans = {span.name: span for span in exporter.get_finished_spans()}
-    send_span = spans["tools/call traceparent"]
-    server = next(
+    trace_id = root.get_span_context().trace_id
+    spans = [span for span in exporter.get_finished_spans() if span.context.trace_id == trace_id]
+    (send_span,) = [span for span in spans if span.name == "tools/call traceparent"]
+    (server,) = [
         span
-        for span in exporter.get_finished_spans()
+        for span in spans
         if span.kind is trace.SpanKind.SERVER and span.name.endswith("CallTool")
-    )
+    ]
     assert send_span.parent is not None
     assert send_span.parent.span_id == server.context.span_id
-    trace_id = trace.format_trace_id(root.get_span_context().trace_id)
     seen = response.result.content[0].text
-    assert seen.startswith(f"00-{trace_id}-{trace.format_span_id(send_span.context.span_id)}-")
+    sent = trace.format_span_id(send_span.context.span_id)
+    assert seen.startswith(f"00-{trace.format_trace_id(trace_id)}-{sent}-")
     assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
-        root.get_span_context().trace_id
+        first.get_span_context().trace_id,
+        trace_id,
     }

@@ -28,6 +28,7 @@ def complete(*words: str) -> list[str]:
         (("config", "check", ""), [":files"]),
         (("a2a", "task", "push-config", "c"), ["create"]),
         (("a2a", "task", "get", "--outp"), ["--output"]),
+        (("a2a", "task", "list", "-h"), ["-h"]),
     ],
 )
 def test_words_are_completed(words: tuple[str, ...], found: list[str]) -> None:

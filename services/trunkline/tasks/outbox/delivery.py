@@ -1,5 +1,6 @@
 """The delivery state of one webhook: its position, its failures and its next attempt."""
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from trunkline.tasks.outbox.webhook import (
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 3600.0
 # Limits the exponent. More doublings exceed the longest pause.
-_MAX_DOUBLINGS: Final = 12
+_MAX_DOUBLINGS: Final = math.ceil(math.log2(_LONGEST_PAUSE_S / _FIRST_PAUSE_S))
 _REASON_LENGTH: Final = 500
 
 
