@@ -563,3 +563,18 @@ async def test_a_deleted_task_is_deleted_with_its_aliases_and_webhooks(
         assert await store.find_webhooks() == [webhook(other, "a")]
         assert await find_alias(store, "", f"for {TASK}") is None
         assert await find_alias(store, "", f"for {other}") == other
+
+
+async def test_a_write_after_the_close_says_that_the_store_is_closed(
+    reopenable: Reopenable,
+) -> None:
+    closed = reopenable.store
+    await reopenable.reopen()
+    for write in (
+        closed.commit(group(FIRST, made=[row()])),
+        closed.renew_lease(10.0),
+        closed.delete_orphaned_child("c-1"),
+        closed.checkpoint(),
+    ):
+        with pytest.raises(JournalUnavailableError):
+            await write

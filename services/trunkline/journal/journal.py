@@ -111,6 +111,7 @@ class Journal:
         self._writer: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._maintenance = Maintenance(
             store, self._write_lock, retention, on_changed=self._forget_all
         )
@@ -294,8 +295,8 @@ class Journal:
         row = self._unfinished.get(task_id)
         if row is None:
             row = (await self._find_ended([task_id])).get(task_id)
-            # It is unfinished if its creation was published meanwhile.
-            row = row or self._unfinished.get(task_id)
+            # Its creation, and even its end, may have been published meanwhile.
+            row = row or self._unfinished.get(task_id) or self._ended_rows.get(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
         head = self._heads.get(task_id, row.head)
@@ -496,11 +497,19 @@ class Journal:
         """Write what is pending and release the journal. Waiting readers get an error.
 
         With `for_takeover`, the journal looks as if its host died, so that another host takes it
-        over.
+        over. Every call returns once the journal is released, also if it is canceled or if another
+        call has begun the close.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
+        if self._closing is None:
+            self._is_closed = True
+            self._closing = asyncio.get_running_loop().create_task(self._close(for_takeover))
+        try:
+            await asyncio.shield(self._closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([self._closing])
+            raise
+
+    async def _close(self, for_takeover: bool) -> None:  # noqa: FBT001
         await self._maintenance.close()
         if self._writer is not None:
             self._wake_writer()
@@ -549,6 +558,10 @@ class Journal:
                     await self._wakeup
         finally:
             self._writer = self._wakeup = None
+            # Nothing is left but after an error of a listener.
+            for write in self._pending:
+                fail_write(write.receiver, JournalUnavailableError(self.id, "its writer failed"))
+            self._pending.clear()
 
     async def _commit(self) -> None:
         """Write what is pending in one transaction, and publish it."""
@@ -611,13 +624,14 @@ class Journal:
     async def _read_committed(
         self, writes: Sequence[Pending], committed: CommittedState, age_ns: int
     ) -> None:
+        task_ids = {write.task_id for write in writes if not isinstance(write, PendingAlias)}
         creates = [write for write in writes if isinstance(write, PendingCreate)]
         if keys := {write.key for write in creates if write.key}:
-            committed.keys |= await self._store.find_keys(keys, now_ns=age_ns)
+            found = await self._store.find_keys(keys, now_ns=age_ns)
+            committed.keys |= found
+            task_ids.update(used.task_id for used in found.values())
         if names := {write.name for write in writes if isinstance(write, PendingAlias)}:
             committed.aliases |= await self._store.find_aliases(names)
-        task_ids = {write.task_id for write in writes if not isinstance(write, PendingAlias)}
-        task_ids.update(used.task_id for used in committed.keys.values())
         committed.ended |= await self._find_ended(task_ids - self._unfinished.keys())
 
     def _publish(self, commit: CommitBuilder) -> None:
@@ -632,11 +646,14 @@ class Journal:
             if row.is_ended:
                 del self._unfinished[row.task_id], self._heads[row.task_id]
                 self._cache_ended_row(row)
-        for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
-            self._subscribers.notify(task_id)
-        if self.on_rows_changed is not None and (group.created or group.changed):
-            self.on_rows_changed({**group.created, **group.changed}.values())
-        commit.resolve()
+        try:
+            for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
+                self._subscribers.notify(task_id)
+            if self.on_rows_changed is not None and (group.created or group.changed):
+                self.on_rows_changed({**group.created, **group.changed}.values())
+        finally:
+            # The events are stored, whatever a listener does.
+            commit.resolve()
 
     def _cache_ended_row(self, row: TaskRow) -> None:
         self._ended_rows[row.task_id] = row

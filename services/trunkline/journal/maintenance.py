@@ -54,15 +54,15 @@ class Maintenance:
 
     async def scan(self) -> None:
         """Look for tasks whose retention time is over. Call this at each renewal of the lease."""
-        if not self._is_closed and self._may_try(_RETIRE):
+        # While the task runs, it looks for them itself.
+        if self._task is None and not self._is_closed and self._may_try(_RETIRE):
             await self._scan()
             self.schedule()
 
     async def close(self) -> None:
-        """Stop. A step in flight is canceled."""
+        """Stop, after a step in flight."""
         self._is_closed = True
         if self._task is not None:
-            self._task.cancel()
             await asyncio.wait([self._task])
 
     @property
@@ -78,6 +78,8 @@ class Maintenance:
         try:
             while self._has_work:
                 await asyncio.sleep(_INTERVAL_S)
+                if self._is_closed:
+                    return
                 if self._is_checkpoint_due:
                     await self._checkpoint()
                 if self._compactor.has_work:

@@ -166,11 +166,6 @@ class AdmissionControl:
             for agent in agents
         }
 
-    @property
-    def active_turns(self) -> int:
-        """The number of turns that run or wait now."""
-        return self._accepted
-
     def check(self, agent: str, account: str, *, is_child: bool) -> None:
         """Check that the host has room for one more turn of an agent, for an account.
 

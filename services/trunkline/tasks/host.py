@@ -138,11 +138,6 @@ class TaskHost:
         """Set when another host has taken the primary journal."""
         return self.journals.primary.lost
 
-    @property
-    def active_turns(self) -> int:
-        """The number of turns that run or wait now, on all journals."""
-        return self._admissions.active_turns
-
     async def submit(
         self,
         agent_name: str,
@@ -177,7 +172,7 @@ class TaskHost:
         host = self.journals.get_writable(message, submission)
         agent = self.agents.get(agent_name)
         if agent is None:
-            raise await host.absence_error(agent_name, message.task_id, submission.account)
+            raise await host.build_absence_error(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
         if message.task_id:
             continued = await host.submit_handler.continue_task(agent, message, submission)
@@ -413,7 +408,7 @@ class TaskHost:
         row = await host.get_account_row(task_id, account)
         agent = self.agents.get(row.agent)
         if agent is None:
-            raise await host.absence_error(row.agent, task_id, account)
+            raise await host.build_absence_error(row.agent, task_id, account)
         if not agent.is_pausable:
             problem = "only workflows, which work in steps, can be paused"
             raise UnsupportedOperationError(f"agent {row.agent!r}", problem)

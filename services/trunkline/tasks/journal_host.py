@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -169,15 +169,15 @@ class JournalHost:
         if turn is None or turn.state_value not in INTERRUPTED:
             self.deadlines.discard(execution.task_id)
         if turn is not None and turn.state_value in TERMINAL and turn.children.all:
-            self._group.create_task(self._orphans.add(turn))
+            self._start(self._orphans.add(turn))
         if turn is None or self.is_draining:
             return
         if turn.state_value in INTERRUPTED and turn.pending_approvals.answers(
             since=turn.number + 1
         ):
-            self._group.create_task(self.approval_router.resume_answered(execution.task_id))
+            self._start(self.approval_router.resume_answered(execution.task_id))
         if turn.snapshot.HasField("parent") and turn.pending_approvals.answers(since=turn.number):
-            self._group.create_task(self.approval_router.notify_parent(execution.task_id))
+            self._start(self.approval_router.notify_parent(execution.task_id))
 
     async def _resume_answered(
         self, reserved: Sequence[tuple[TaskRow, TaskExecution | None]]
@@ -196,10 +196,22 @@ class JournalHost:
         for execution in self.executions.all():
             execution.stop()
         self.flush_scheduler.close()
-        self._group.create_task(self.close())
+        self._start(self.close())
 
-    async def absence_error(self, agent: str, task_id: str, account: str) -> TrunklineError:
-        """Return the error for a message, perhaps for a task, to an agent that does not run here.
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        """Run work in the group of the host, unless the group has ended or fails.
+
+        Code that ignores its cancellation may return after that. The journal is then closed.
+        """
+        try:
+            self._group.create_task(work)
+        except RuntimeError:
+            work.close()
+
+    async def build_absence_error(self, agent: str, task_id: str, account: str) -> TrunklineError:
+        """Return the error for a message to an agent that does not run here.
+
+        `task_id` is the task of the message, or empty.
 
         Raises:
             TaskNotFoundError: the account has no such task.

@@ -351,7 +351,7 @@ class SubmitHandler:
         is_new = await self._find_own_row(task_id, account) is None
         if self._budgets is not None and is_new:
             await self._budgets.check(account, submission.caller)
-        # Comes first, because no await may separate the checks below from the reservation.
+        # Comes first: after the look-up of the row below, no await may come before the reservation.
         stored = await self._files.store_message(task_id, message)
         if submission.task_id:
             if (existing := await self._find_own_row(task_id, account)) is not None:

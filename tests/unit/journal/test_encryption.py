@@ -2,11 +2,12 @@
 
 import asyncio
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from harness.journal.builders import append
+from harness.journal.builders import append, completed, created
 from harness.journal.processes import end, start
 from harness.journal.protected import (
     SECRET_TEXT,
@@ -160,7 +161,7 @@ async def test_keys_are_rotated_under_a_running_host(folder: Path, path: Path) -
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from harness.journal.builders import append
+from harness.journal.builders import append, completed, created
 from harness.journal.protected import open_keyring, write_task
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
@@ -198,3 +199,25 @@ def test_a_killed_host_leaves_a_journal_without_problems(folder: Path, path: Pat
 
     asyncio.run(open_again())
     assert check_journal(path, open_keyring(folder, KEY)).problems == []
+
+
+async def test_a_damaged_row_fails_only_the_submission_that_needs_it(
+    folder: Path, path: Path
+) -> None:
+    journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created(), key="old", content_hash="h")
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
+    await journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE tasks SET metadata = x'00'")
+    connection.close()
+    again = Journal.open(path, keyring=open_keyring(folder, KEY))
+    submissions = [
+        again.create(again.new_task_id(), created(), key=key, content_hash="h")
+        for key in ("old", "new", "newer")
+    ]
+    await asyncio.wait(submissions)
+    await again.close()
+    assert isinstance(submissions[0].exception(), JournalUnavailableError)
+    assert [each.result().is_new for each in submissions[1:]] == [True, True]

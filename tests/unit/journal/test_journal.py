@@ -351,3 +351,30 @@ async def test_events_and_ends_in_flight_leave_no_gap(journal: Journal) -> None:
         assert [parse_header(sealed).first_sequence for sealed in batches] == list(range(1, 23))
         task = (await journal.snapshot(task_id)).task
         assert task.artifacts[0].parts[0].text == "".join(map(str, range(20)))
+
+
+async def test_a_canceled_close_releases_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, synchronous="full")
+    created_task = journal.create(journal.new_task_id(), created())
+    closing = asyncio.get_running_loop().create_task(journal.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert (await created_task).is_new
+    await journal.close()
+    await Journal.open(path).close()
+
+
+async def test_what_is_stored_is_answered_although_a_listener_fails(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.db")
+
+    def fail(_rows: object) -> None:
+        raise ValueError
+
+    journal.on_rows_changed = fail
+    assert (await journal.create(journal.new_task_id(), created())).is_new
+    journal.on_rows_changed = None
+    assert (await journal.create(journal.new_task_id(), created())).is_new
+    await journal.close()

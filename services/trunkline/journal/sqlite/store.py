@@ -125,6 +125,7 @@ class SqliteStore:
         self.id: str = claim.journal_id
         self.epoch: int = claim.epoch
         self.needs_checkpoint: bool = False
+        self._is_closed = False
         self.was_lost: bool = claim.was_lost
         """The previous owner did not release the journal."""
         # The numbers of unfinished tasks.
@@ -370,6 +371,7 @@ class SqliteStore:
 
     async def checkpoint(self) -> bool:
         """Move the write-ahead log into the file; see `JournalStore`."""
+        self._check_open()
         is_complete = await asyncio.wrap_future(
             self._checkpoint_executor.submit(self._checkpointer.run)
         )
@@ -441,6 +443,7 @@ class SqliteStore:
 
     async def close(self, *, for_takeover: bool = False) -> None:
         """Release the journal; see `JournalStore`. It blocks."""
+        self._is_closed = True
         if self._write_executor is not None:
             self._write_executor.shutdown()
         self._checkpoint_executor.shutdown()
@@ -507,10 +510,19 @@ class SqliteStore:
         self._unsaved_heads.clear()
 
     async def _run(self, write: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run a write at once, or in the thread if it waits for the disk."""
+        """Run a write at once, or in the thread if it waits for the disk.
+
+        Raises:
+            JournalUnavailableError: the store is closed.
+        """
         if self._write_executor is None:
             return write(*args, **kwargs)
+        self._check_open()
         return await asyncio.wrap_future(self._write_executor.submit(write, *args, **kwargs))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise JournalUnavailableError(str(self._path), "it is closed; open it again")
 
     def _read_rows(self, connection: sqlite3.Connection, task_ids: Iterable[str]) -> list[TaskRow]:
         with translate_errors(self._path):

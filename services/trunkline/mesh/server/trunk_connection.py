@@ -385,6 +385,7 @@ class TrunkServerConnection:
         source = stream.source
         failure: Exception | None = None
         size_bytes = 0
+        was_read = stream.read_task is not None
         try:
             batches = stream.take(self._group, partial(self._wake, stream))
         except Exception as error:  # noqa: BLE001  every error is the caller's answer
@@ -399,7 +400,8 @@ class TrunkServerConnection:
             stream.close()
             self._calls.pop(stream.call_id, None)
             _set_end(frame, stream.call, failure)
-        elif stream.credit_bytes > 0 and not source.is_at_head:
+        elif stream.credit_bytes > 0 and (was_read or not source.is_at_head):
+            # More events may have come since a reading of the store has ended.
             self._ready[stream] = None
         return size_bytes
 

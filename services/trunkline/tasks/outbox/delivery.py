@@ -104,7 +104,7 @@ class WebhookDelivery:
         return self.webhook.state not in LIVE
 
     def may_have_events(self) -> bool:
-        """Return False if the task certainly has no events that no delivery has examined.
+        """Return True unless it is certain that deliveries have examined all events of the task.
 
         The rows of some ended tasks are not in memory. Claims of their webhooks read them.
         """

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
+from harness.journal.builders import begin, completed, created
 from trunkline.core.identity import Identity, Role
 from trunkline.core.json_values import update_struct
-from trunkline.journal.events import parse_header
+from trunkline.journal.events import build_draft, parse_header
 from trunkline.mesh.server.authorization import MeshAuthorizer, caller
 from trunkline.mesh.server.message_servicer import SERVICE, MessageServicer
+from trunkline.mesh.server.task_servicer import TaskServicer
 from trunkline.mesh.server.trunk_servicer import TrunkServicer
 from trunkline.tasks import submission
 from trunkline.tasks.context import TaskContext
@@ -21,6 +23,8 @@ from trunkline.tasks.host import TaskHost
 from trunkline.v1 import (
     message_service_pb2,
     message_service_pb2_grpc,
+    task_service_pb2,
+    task_service_pb2_grpc,
     trunk_service_pb2,
 )
 
@@ -94,12 +98,15 @@ async def host(agent: Agent, open_host: OpenHost) -> TaskHost:
 @pytest.fixture
 async def connect(host: TaskHost) -> AsyncIterator[Callable[[Any], Awaitable[None]]]:
     trunks = TrunkServicer(MeshAuthorizer(None))
-    server = SimpleNamespace(
-        add_generic_rpc_handlers=lambda _: None, add_registered_method_handlers=trunks.add_methods
+    server = cast(
+        "grpc.aio.Server",
+        SimpleNamespace(
+            add_generic_rpc_handlers=lambda _: None,
+            add_registered_method_handlers=trunks.add_methods,
+        ),
     )
-    message_service_pb2_grpc.add_MessageServiceServicer_to_server(
-        MessageServicer(host), cast("grpc.aio.Server", server)
-    )
+    message_service_pb2_grpc.add_MessageServiceServicer_to_server(MessageServicer(host), server)
+    task_service_pb2_grpc.add_TaskServiceServicer_to_server(TaskServicer(host), server)
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = []
 
@@ -214,6 +221,33 @@ async def test_an_impossible_timeout_of_a_call_is_the_caller_s_error(
     end = peer.frames[0].end
     assert (end.reason, end.metadata["field"]) == ("INVALID_ARGUMENT", "timeout")
     assert not agent.runs.is_set()
+
+
+async def test_an_end_that_comes_during_a_blocked_write_reaches_a_reader_of_the_store(
+    connect: Callable[[Any], Awaitable[None]], host: TaskHost
+) -> None:
+    journal = host.journal
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    # The latest events of many other tasks take the room of this one in memory.
+    for _ in range(300):
+        other = journal.new_task_id()
+        await journal.create(other, created())
+        await journal.append(other, journal.epoch, [build_draft([begin("a", "x" * 60_000)])])
+    request = task_service_pb2.WatchTaskRequest(task_id=task_id, after_sequence=0, account="acme")
+    peer = Peer("trunkline.v1.TaskService/WatchTask", request.SerializeToString())
+    async with asyncio.timeout(LIMIT_S):
+        await connect(peer)
+        await peer.is_writing.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await journal.append(task_id, journal.epoch, [build_draft([completed()])])
+        peer.may_write.set()
+        while not any(frame.HasField("end") for frame in peer.frames):
+            peer.has_written.clear()
+            await peer.has_written.wait()
+    batches = [batch for frame in peer.frames for batch in frame.batches]
+    assert [parse_header(batch).first_sequence for batch in batches] == [1, 2]
 
 
 class FloodingPeer(Peer):
