@@ -1,10 +1,10 @@
 """The schema, which the file `schema.graphql` declares: it runs operations within their limits."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from importlib.resources import files
 from inspect import isawaitable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from graphql import (
     DocumentNode,
@@ -132,7 +132,9 @@ class MeshSchema:
             yield PreExecutionError(data=None, errors=report(results.errors or ()))
             return
         try:
-            async with aclosing(_as_generator(results)) as reading:
+            # The library declares an iterator, and returns a generator: closing it closes the
+            # source of the events.
+            async with aclosing(cast("AsyncGenerator[GraphQLResult, None]", results)) as reading:
                 async for result in reading:
                     yield _to_result(result)
         # The library passes on what the source of the events raises.
@@ -192,13 +194,6 @@ def _find_operation(document: DocumentNode, name: str | None) -> OperationDefini
         ):
             return node
     raise WireError(INVALID_REQUEST, "`operationName` names no operation of the query")
-
-
-async def _as_generator(
-    results: AsyncIterator[GraphQLResult],
-) -> AsyncGenerator[GraphQLResult, None]:
-    async for result in results:
-        yield result
 
 
 def _to_result(result: GraphQLResult) -> ExecutionResult:
