@@ -104,14 +104,14 @@ class MeshSchema:
     async def stream(
         self,
         query: str,
-        variable_values: Mapping[str, Any] | None = None,
-        context_value: OperationContext | None = None,
-        root_value: object = None,
-        operation_name: str | None = None,
+        *,
+        context_value: OperationContext,
+        variable_values: Mapping[str, Any] | None,
+        operation_name: str | None,
+        # Strawberry's handler of WebSockets passes it to every schema.
+        root_value: None = None,
     ) -> AsyncGenerator[ExecutionResult, None]:
         """Return the results of an operation: one, or those of a subscription."""
-        if context_value is None:
-            raise TypeError("the operation has no context")
         operation = self._prepare(
             query, context_value, variable_values, operation_name, takes_streams=True
         )
@@ -193,7 +193,8 @@ def _find_operation(document: DocumentNode, name: str | None) -> OperationDefini
             name is None or (node.name is not None and node.name.value == name)
         ):
             return node
-    raise WireError(INVALID_REQUEST, "`operationName` names no operation of the query")
+    problem = "`operationName` names no operation of the query"
+    raise WireError(INVALID_REQUEST, "the query has no operation" if name is None else problem)
 
 
 def _to_result(result: GraphQLResult) -> ExecutionResult:

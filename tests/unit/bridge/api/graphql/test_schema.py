@@ -130,8 +130,29 @@ async def test_a_stream_that_is_left_closes_its_source_at_once() -> None:
     results = await MeshSchema(settings).stream(
         "subscription { messages { cursor } }",
         context_value=OperationContext(Caller("math"), access, counted=0),
+        variable_values=None,
+        operation_name=None,
     )
     async with aclosing(results):
         assert (await anext(results)).data == {"messages": {"cursor": "1"}}
     # Neither later nor by another task, as a generator that only the interpreter closes.
     assert messages.closed_by == [asyncio.current_task()]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (None, "the query has no operation"),
+        ("read", "`operationName` names no operation of the query"),
+    ],
+)
+async def test_a_query_without_the_operation_is_refused(name: str | None, problem: str) -> None:
+    settings = GraphQLSettings()
+    access: Any = SimpleNamespace(settings=settings)
+    result = await MeshSchema(settings).execute(
+        "fragment parts on Room { name }",
+        context_value=OperationContext(Caller("math"), access, counted=0),
+        variable_values=None,
+        operation_name=name,
+    )
+    assert [error.message for error in result.errors or ()] == [problem]
