@@ -170,7 +170,9 @@ class ToolCalls:
     async def cancel_left_tasks(self) -> None:
         """Cancel the tasks of MCP servers whose calls were left early, or that still ask."""
         await cancel_asking_tasks(self._turn, self._source, self.questions.open.values())
-        for handle, tool in self._left_tasks.items():
+        # Code that still runs may leave more of them meanwhile.
+        while self._left_tasks:
+            handle, tool = self._left_tasks.popitem()
             await cancel_tool_task(self._turn, self._source, tool, handle)
 
     @asynccontextmanager
@@ -243,7 +245,7 @@ class ToolCalls:
                 self._left_tasks[record.task_handle] = label
                 if turn.is_over:
                     await cancel_tool_task(turn, self._source, label, record.task_handle)
-                    del self._left_tasks[record.task_handle]
+                    self._left_tasks.pop(record.task_handle, None)
             raise
         except TrunklineError as error:
             record.conclude(describe_failed_call(tool, error), is_error=True)
