@@ -223,8 +223,8 @@ class ToolCalls:
         """Send a call whose start is recorded, and set its outcome in the record.
 
         Its progress becomes the progress of the task. If the call becomes a task of the MCP server,
-        its handle is durable before it is followed. That task is canceled with the mesh's task; a
-        host that stops leaves it to the next host.
+        the journal has the handle of that task before anything follows it. That task is canceled
+        with the mesh's task; a host that stops leaves it to the next host.
         """
         turn, tool, label = self._turn, wanted.tool, tool_label(wanted.tool)
 
