@@ -200,7 +200,7 @@ class CallerFactory:
     ) -> None:
         """With a limiter, `authenticate` also counts the request for its account.
 
-        With an audit log, it records refused credentials.
+        With an audit log, `authenticate` records refused credentials.
         """
         self._authenticator = authenticator
         self._audit = audit

@@ -1,8 +1,10 @@
 """Permissions of callers: the agents and methods that their credentials are for.
 
 The scopes of an API key are in its entry. The scopes of a token are in its claims. Without any,
-all agents and methods are permitted. Every binding checks the permission of each operation by one
-call of `Permissions.check`, before it reads the parameters.
+all agents and methods are permitted. `Permissions.check` refuses a caller. The bindings of A2A call
+it through `Operations.authorize`, for each operation, before they read the parameters. All other
+operations check on their own, most of them through `check_permission` in `a2a/operations/audit.py`,
+which also records a refusal.
 """
 
 from collections.abc import Iterable, Sequence

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
@@ -13,7 +13,6 @@ from trunkline_bridge.callers.caller import Caller, Credential
 from trunkline_bridge.callers.permissions import CHALLENGE
 from trunkline_bridge.http.in_flight import InFlightRequest, current_request
 
-_StreamT = TypeVar("_StreamT")
 _EventT = TypeVar("_EventT")
 
 
@@ -52,15 +51,6 @@ class CallerStreams:
                 yield
             finally:
                 self._remove(credential, request)
-
-    @asynccontextmanager
-    async def guard(
-        self, caller: Caller, events: AbstractAsyncContextManager[_StreamT]
-    ) -> AsyncIterator[_StreamT]:
-        """Open a stream and `hold` it; raises what `hold` raises."""
-        with self.hold(caller):
-            async with events as opened:
-                yield opened
 
     @asynccontextmanager
     async def open_singly(

@@ -43,7 +43,8 @@ SupervisorGraph: TypeAlias = CompiledStateGraph[
 def compile_graph() -> SupervisorGraph:
     """Compile the graph: plan → run → check → synthesise.
 
-    Each node names the next node in its `Command`, because a conditional edge costs 0.1 ms more.
+    The nodes `plan` and `check` name the next node in their `Command`, because a conditional edge
+    costs 0.1 ms more. Only the start has such an edge. `check` always follows `run`.
     All nodes are coroutine functions, because plain functions run in threads. The graph has no
     checkpointer, since the journal has all that a turn needs, and any number of turns may run in
     it. docs/supervisors.md has its drawing.
@@ -59,7 +60,10 @@ def compile_graph() -> SupervisorGraph:
 
 
 async def route_start(state: SupervisorState) -> Literal["plan", "run"]:
-    """Return the first node: a plan that has outcomes continues."""
+    """Return the first node.
+
+    A turn that continues a plan has `outcomes`, perhaps empty, and skips the planning.
+    """
     return "run" if "outcomes" in state else "plan"
 
 

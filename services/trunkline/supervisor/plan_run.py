@@ -22,9 +22,9 @@ from trunkline.v1 import message_pb2
 async def run_steps(state: SupervisorState, runtime: Runtime[SupervisorTurn]) -> SupervisorState:
     """Run the steps that have no outcome, each as soon as the steps before it have ended.
 
-    This is one node for all steps, because LangGraph would end the nodes of one round together: a
-    step would wait for steps that it does not come after. A step that fails, or whose agent has a
-    question, stops no other step, except the steps that need its result.
+    This is one node for all steps. With one node for each step, LangGraph would start the next
+    steps only when all running ones have ended. A step that fails, or whose agent has a question,
+    stops no other step, except the steps that need its result.
     """
     turn, outcomes = runtime.context, dict(state.get("outcomes", {}))
     steps = [step for step in state["steps"] if step.id not in outcomes]
@@ -55,8 +55,8 @@ async def _run_step(
 ) -> Outcome:
     """Have the agent of a step answer its text. Errors of the call are its outcome.
 
-    The step is removed from `uncalled_ids`, and a new child gets one of as many equal shares of
-    what remains of the limits.
+    A new child gets an equal share of what remains of the limits: there are as many shares as
+    `uncalled_ids`. Then the step is removed from them.
     """
     needed = {earlier: outcomes[earlier] for earlier in step.needed_steps}
     if (obstacle := _find_obstacle(step, needed.values())) is not None:

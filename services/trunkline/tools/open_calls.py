@@ -96,6 +96,7 @@ class OpenCalls:
 
         The call's `on_task` gets the handle before the question is returned. If the caller ends, a
         call that has not asked is canceled. The time limit of the call cancels every call.
+        `requested` is changed: it gets another `on_progress` and, with a question, the handle.
         """
         call = OpenCall(requested.on_progress)
 
@@ -103,7 +104,7 @@ class OpenCalls:
             await call.on_progress(progress, total, message)
 
         self._calls[call.handle] = call
-        # A later caller may follow the call, and then gets its progress.
+        # The progress goes to the latest caller, which may be another one than ours.
         requested.on_progress = report
         call.task = self._group.create_task(self._run(call, requested, make_call))
         call.task.add_done_callback(lambda _: self._forget(call))

@@ -4,12 +4,13 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
+    contextmanager,
     suppress,
 )
 from importlib.metadata import version
@@ -28,6 +29,7 @@ from trunkline.core.runtime import run_with_late_cancel
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.observe import telemetry
 from trunkline.observe.metrics.instruments import MCP_OPERATION_DURATION, MCP_SESSION_DURATION
+from trunkline.observe.metrics.kinds import Measurement
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
     OPEN_CALL_PREFIX,
@@ -189,9 +191,12 @@ class McpSession:
         outcome = RequestOutcome()
         token = request_outcome.set(outcome)
         try:
-            with MCP_OPERATION_DURATION.measure(
-                "tools/call", call.tool, self._name, self._connection.transport
-            ) as measurement:
+            with (
+                MCP_OPERATION_DURATION.measure(
+                    "tools/call", call.tool, self._name, self._connection.transport
+                ) as measurement,
+                _noting_limit(call, measurement),
+            ):
                 try:
                     result = await self._send(call)
                     if isinstance(result, mcp_types.CallToolResult):
@@ -202,11 +207,6 @@ class McpSession:
                 # A ValidationError is a ValueError, too.
                 except (ResultSchemaError, ValueError, RuntimeError) as error:
                     raise self._refuse_result(call.tool, error) from error
-                except asyncio.CancelledError:
-                    if call.limit.expired():
-                        # A limit cancels as a caller does, but means that the server is slow.
-                        measurement.error_type = telemetry.TIMEOUT
-                    raise
                 if result.is_error and not result.HasField("question"):
                     measurement.error_type = measurement.error_type or telemetry.TOOL_ERROR
                 return result
@@ -505,6 +505,17 @@ def _error_text(error: MCPError) -> str:
     """Return the text of the server's error, or the description of an undecodable answer."""
     data = error.error.data
     return str(data) if isinstance(data, UndecodableAnswer) else error.error.message
+
+
+@contextmanager
+def _noting_limit(call: ToolCall, measurement: Measurement) -> Iterator[None]:
+    """Note that a limit ended a block. It cancels as a caller does, but the server is slow."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if call.limit.expired():
+            measurement.error_type = telemetry.TIMEOUT
+        raise
 
 
 async def _accept_any_result(name: str, result: mcp_types.CallToolResult) -> None:

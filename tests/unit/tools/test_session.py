@@ -6,8 +6,10 @@ from typing import Any
 
 import mcp_types
 import pytest
+from mcp import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from harness.remote.measurements import measuring
 from trunkline.core.json_values import read_json
 from trunkline.errors import PeerProtocolError
 from trunkline.tools.config import ServerOverlay
@@ -33,11 +35,15 @@ class ScriptedClient:
         self.server_capabilities = mcp_types.ServerCapabilities()
         self.tools: list[mcp_types.Tool] = []
         self.result = mcp_types.CallToolResult(content=[])
+        self.error: MCPError | None = None
+        """The error that answers each call; None: `result` does."""
 
     async def list_tools(self, *, cursor: str | None) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(tools=self.tools)
 
     async def call_tool(self, *_: object, **__: object) -> mcp_types.CallToolResult:
+        if self.error is not None:
+            raise self.error
         return self.result
 
 
@@ -161,3 +167,27 @@ async def test_errors_and_tools_without_a_schema_are_not_checked(client: Scripte
     client.result = mcp_types.CallToolResult(content=[])
     with pytest.raises(PeerProtocolError):
         await call(session)
+
+
+async def test_a_limit_that_ends_the_search_for_a_cause_is_measured_as_a_timeout(
+    client: ScriptedClient,
+) -> None:
+    client.error = MCPError(mcp_types.CONNECTION_CLOSED, "closed")
+    session = open_session(client)
+    connection: Any = session._connection
+
+    async def describe_end(_: str) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    connection.has_ended.set()
+    connection.describe_end = describe_end
+    requested = ToolCall("t", {}, ignore, on_task=refuse_task)
+    with measuring() as measured:
+        with pytest.raises(TimeoutError):
+            async with requested.start_limit(0.01):
+                await session.call_tool(requested)
+        # The limit is no cancel by the caller.
+        assert measured.of("mcp.client.operation.duration") == {
+            ("tools/call", "t", "s", "pipe", "timeout"): 1
+        }

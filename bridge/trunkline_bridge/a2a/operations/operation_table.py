@@ -1,7 +1,8 @@
 """The operations of A2A as this bridge serves them, for all bindings and protocol versions.
 
 A row adds to the operation of the wire what serves it: the parser of its parameters, the check of a
-request, and the method of `Operations` that performs it.
+request, and the method of `Operations` that performs it. Which callers may use an operation is not
+here, but in `callers/permissions.py`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

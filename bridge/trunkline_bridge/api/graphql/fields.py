@@ -1,8 +1,8 @@
 """Reads the fields of the schema from objects: members of ours, and messages of the contract.
 
-The field `statusText` is the member `status_text` of its object, or the field of this name of the
-message of the contract that the object shows. A member that is a function gets the context and the
-arguments, by their names in Python.
+The field `statusText` is the member `status_text` of its object. Without such a member, it is the
+field `status_text` of the message that the object shows. A member that is a function gets the
+context and the arguments, by their names in Python.
 """
 
 import re

@@ -1,10 +1,10 @@
 """The schema, which the file `schema.graphql` declares: it runs operations within their limits."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from importlib.resources import files
 from inspect import isawaitable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from graphql import (
     DocumentNode,
@@ -104,14 +104,14 @@ class MeshSchema:
     async def stream(
         self,
         query: str,
-        variable_values: Mapping[str, Any] | None = None,
-        context_value: OperationContext | None = None,
-        root_value: object = None,
-        operation_name: str | None = None,
+        *,
+        context_value: OperationContext,
+        variable_values: Mapping[str, Any] | None,
+        operation_name: str | None,
+        # Strawberry's handler of WebSockets passes it to every schema.
+        root_value: None = None,
     ) -> AsyncGenerator[ExecutionResult, None]:
         """Return the results of an operation: one, or those of a subscription."""
-        if context_value is None:
-            raise TypeError("the operation has no context")
         operation = self._prepare(
             query, context_value, variable_values, operation_name, takes_streams=True
         )
@@ -132,7 +132,9 @@ class MeshSchema:
             yield PreExecutionError(data=None, errors=report(results.errors or ()))
             return
         try:
-            async with aclosing(_as_generator(results)) as reading:
+            # The library declares an iterator, and returns a generator: closing it closes the
+            # source of the events.
+            async with aclosing(cast("AsyncGenerator[GraphQLResult, None]", results)) as reading:
                 async for result in reading:
                     yield _to_result(result)
         # The library passes on what the source of the events raises.
@@ -191,14 +193,8 @@ def _find_operation(document: DocumentNode, name: str | None) -> OperationDefini
             name is None or (node.name is not None and node.name.value == name)
         ):
             return node
-    raise WireError(INVALID_REQUEST, "`operationName` names no operation of the query")
-
-
-async def _as_generator(
-    results: AsyncIterator[GraphQLResult],
-) -> AsyncGenerator[GraphQLResult, None]:
-    async for result in results:
-        yield result
+    problem = "`operationName` names no operation of the query"
+    raise WireError(INVALID_REQUEST, "the query has no operation" if name is None else problem)
 
 
 def _to_result(result: GraphQLResult) -> ExecutionResult:

@@ -7,7 +7,7 @@ name of the workflow, so credentials with agents are for the workflows in their 
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -334,35 +334,31 @@ class WorkflowOperations:
         except CursorExpiredError:
             return None
 
-    def watch(
+    @asynccontextmanager
+    async def watch(
         self, caller: Caller, task_id: str, after: RunCursor
-    ) -> AbstractAsyncContextManager[JournalEvents]:
+    ) -> AsyncIterator[JournalEvents]:
         """Open the events of a run after a position, until the run has ended.
 
         The stream counts for its account, and ends when the caller's credential is refused.
         """
-        return self._streams.guard(caller, self._watch(caller, task_id, after))
+        with self._streams.hold(caller):
+            with recorded(self._audit, caller, Action.TASK_SUBSCRIBE, task=task_id):
+                await self._find(caller, task_id, "SubscribeToTask")
+            async with self._directory.watch(
+                task_id,
+                account=caller.account,
+                after=after.sequence,
+                epoch=after.epoch,
+                patience_s=self._patience_s,
+            ) as stream:
 
-    @asynccontextmanager
-    async def _watch(
-        self, caller: Caller, task_id: str, after: RunCursor
-    ) -> AsyncIterator[JournalEvents]:
-        with recorded(self._audit, caller, Action.TASK_SUBSCRIBE, task=task_id):
-            await self._find(caller, task_id, "SubscribeToTask")
-        async with self._directory.watch(
-            task_id,
-            account=caller.account,
-            after=after.sequence,
-            epoch=after.epoch,
-            patience_s=self._patience_s,
-        ) as stream:
+                async def read() -> JournalEvents:
+                    async for sealed in stream:
+                        yield _unseal(sealed)
 
-            async def read() -> JournalEvents:
-                async for sealed in stream:
-                    yield _unseal(sealed)
-
-            async with aclosing(read()) as events:
-                yield events
+                async with aclosing(read()) as events:
+                    yield events
 
     async def _find(self, caller: Caller, task_id: str, method: str) -> snapshot_pb2.TaskSnapshot:
         """Return a run if the caller may use a method at its workflow."""

@@ -170,7 +170,9 @@ class ToolCalls:
     async def cancel_left_tasks(self) -> None:
         """Cancel the tasks of MCP servers whose calls were left early, or that still ask."""
         await cancel_asking_tasks(self._turn, self._source, self.questions.open.values())
-        for handle, tool in self._left_tasks.items():
+        # Code that still runs may leave more of them meanwhile.
+        while self._left_tasks:
+            handle, tool = self._left_tasks.popitem()
             await cancel_tool_task(self._turn, self._source, tool, handle)
 
     @asynccontextmanager
@@ -221,8 +223,8 @@ class ToolCalls:
         """Send a call whose start is recorded, and set its outcome in the record.
 
         Its progress becomes the progress of the task. If the call becomes a task of the MCP server,
-        its handle is durable before it is followed. That task is canceled with the mesh's task; a
-        host that stops leaves it to the next host.
+        the journal has the handle of that task before anything follows it. That task is canceled
+        with the mesh's task; a host that stops leaves it to the next host.
         """
         turn, tool, label = self._turn, wanted.tool, tool_label(wanted.tool)
 
@@ -243,7 +245,7 @@ class ToolCalls:
                 self._left_tasks[record.task_handle] = label
                 if turn.is_over:
                     await cancel_tool_task(turn, self._source, label, record.task_handle)
-                    del self._left_tasks[record.task_handle]
+                    self._left_tasks.pop(record.task_handle, None)
             raise
         except TrunklineError as error:
             record.conclude(describe_failed_call(tool, error), is_error=True)

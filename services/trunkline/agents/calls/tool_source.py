@@ -118,7 +118,7 @@ class MeshTools:
     ) -> None:
         """`options` are the settings of the agent. Without them, all tools may be used.
 
-        Agents of one process share an `adapter`, so that they know whether it has answered before.
+        Agents may share an `adapter`; then all of them know whether it has answered before.
         """
         self._adapter = adapter or _Adapter(directory)
         self._options = options or AgentSettings()

@@ -50,11 +50,10 @@ async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     calls = ToolCalls(turn.task, turn.source, state.get("questions") or {}, render=_render)
     questions = calls.questions
     pending = _sort_pending_calls(turn, state, calls)
-    ready = [wanted for wanted in pending.ready if questions.allow(wanted.key)]
-    if ready:
+    if pending.ready:
         await turn.task.progress(_SEARCHING)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_call(turn, wanted, calls)) for wanted in ready]
+        tasks = [group.create_task(_call(turn, wanted, calls)) for wanted in pending.ready]
     made = [message for task in tasks if (message := task.result()) is not None]
     results = _order_results(state["messages"], [*pending.results, *made])
     if not turn.model.is_rules:
@@ -111,7 +110,10 @@ class _PendingCalls:
 def _sort_pending_calls(
     turn: ReasoningTurn, state: ReasoningState, calls: ToolCalls
 ) -> _PendingCalls:
-    """Sort the open calls by the approval they need and the answers that people gave."""
+    """Sort the open calls by the approval they need and the answers that people gave.
+
+    Calls whose questions remain open are in `calls.questions` only.
+    """
     pending = _PendingCalls(approvals=dict(state.get("approvals") or {}))
     interrupted_calls = _InterruptedCalls(turn, state["messages"])
     edited: dict[str, ModelToolCall] = {}
@@ -131,6 +133,9 @@ def _sort_pending_calls(
             arguments, approval_id = dict(permission.arguments), permission.approval_id
             if permission.arguments is not call["args"]:
                 edited[_call_key(call)] = {**call, "args": arguments}
+            # A call that is not made now must not take the record of an equal call.
+            if not calls.questions.allow(_call_key(call)):
+                continue
             wanted = WantedCall(
                 tool,
                 permission,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE: Final = "trunkline.toml"
 CONFIG_VARIABLE: Final = "TRUNKLINE_CONFIG"
+# TRUNKLINE_AGENT_TIMEOUTS sets fields of `agent_options`: see `trunkline.core.settings.sources`.
 _VARIABLES: Final = frozenset(
     f"{ENV_PREFIX}{name}".upper()
     for name in ("agent_timeouts", *(setting.name for setting in fields(Settings)))

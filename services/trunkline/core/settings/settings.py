@@ -331,8 +331,8 @@ class Settings:
 
 
 DEFAULTS: Final = Settings()
-"""The settings of a mesh that sets nothing. A default stands only in a class of settings: code that
-takes single values in place of a `Settings` has its defaults from here."""
+"""The settings of a mesh that sets nothing. Code that takes single settings as arguments has their
+defaults from here, so that each default stands in one place."""
 
 TABLE_VARIABLES: Final = {
     f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)

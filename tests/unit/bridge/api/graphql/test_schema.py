@@ -1,18 +1,29 @@
 """The resolvers fit the schema, which is declared in a file of its own."""
 
+import asyncio
 import inspect
+import itertools
 import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, print_ast
 
 from trunkline.core.settings import GraphQLSettings
-from trunkline_bridge.api.graphql.context import DEFAULT_PAGE_SIZE
+from trunkline_bridge.api.graphql.context import (
+    DEFAULT_PAGE_SIZE,
+    MeshAccess,
+    OperationContext,
+)
 from trunkline_bridge.api.graphql.messages import MessageNode
 from trunkline_bridge.api.graphql.rooms import RoomNode
 from trunkline_bridge.api.graphql.runs import RunNode
 from trunkline_bridge.api.graphql.schema import ROOTS, MeshSchema
 from trunkline_bridge.api.graphql.workflows import WorkflowVersionNode
+from trunkline_bridge.callers.caller import Caller
 
 SCHEMA = MeshSchema(GraphQLSettings()).declared
 ROOT_CLASSES = {
@@ -85,3 +96,63 @@ def test_a_time_is_read_in_the_form_of_the_contract(text: str, time: str) -> Non
     for wrong in ("soon", 3, None):
         with pytest.raises(GraphQLError, match="DateTime"):
             times.coerce_input_value(wrong)
+
+
+class WatchedMessages:
+    """The operations on messages, with an endless stream of positions."""
+
+    def __init__(self) -> None:
+        self.closed_by: list[asyncio.Task[Any] | None] = []
+        """The tasks that closed a stream."""
+
+    def count_request(self, caller: Caller) -> None:
+        """Count nothing."""
+
+    @asynccontextmanager
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[AsyncIterator[list[Any]]]:
+        """Open the stream."""
+
+        async def read() -> AsyncIterator[list[Any]]:
+            for position in itertools.count(1):
+                yield [SimpleNamespace(envelopes=(), position=position)]
+
+        try:
+            yield read()
+        finally:
+            await asyncio.sleep(0)
+            self.closed_by.append(asyncio.current_task())
+
+
+async def test_a_stream_that_is_left_closes_its_source_at_once() -> None:
+    messages: Any = WatchedMessages()
+    settings = GraphQLSettings()
+    access = MeshAccess(messages, SimpleNamespace(), settings)  # type: ignore[arg-type]
+    results = await MeshSchema(settings).stream(
+        "subscription { messages { cursor } }",
+        context_value=OperationContext(Caller("math"), access, counted=0),
+        variable_values=None,
+        operation_name=None,
+    )
+    async with aclosing(results):
+        assert (await anext(results)).data == {"messages": {"cursor": "1"}}
+    # Neither later nor by another task, as a generator that only the interpreter closes.
+    assert messages.closed_by == [asyncio.current_task()]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (None, "the query has no operation"),
+        ("read", "`operationName` names no operation of the query"),
+    ],
+)
+async def test_a_query_without_the_operation_is_refused(name: str | None, problem: str) -> None:
+    settings = GraphQLSettings()
+    access: Any = SimpleNamespace(settings=settings)
+    result = await MeshSchema(settings).execute(
+        "fragment parts on Room { name }",
+        context_value=OperationContext(Caller("math"), access, counted=0),
+        variable_values=None,
+        operation_name=name,
+    )
+    assert [error.message for error in result.errors or ()] == [problem]
