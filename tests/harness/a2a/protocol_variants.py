@@ -64,7 +64,7 @@ class TaskView:
 class RefusedError(Exception):
     """An error, identified by the reason that all bindings have.
 
-    `code` is that of the binding: a number of JSON-RPC, an HTTP status, or the name of a gRPC code.
+    `code` is the code in the binding: a number of JSON-RPC, an HTTP status, or a name of gRPC.
     """
 
     def __init__(self, code: int | str, text: str, info: Json, violations: Json) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, start
 from harness.journal.host_death import kill_host, wait_until_slots_free
-from harness.polling import wait_for
+from harness.polling import poll, wait_for
 from trunkline.core.users import User, current_statement, current_user
 from trunkline.errors import (
     PeerTimeoutError,
@@ -74,9 +75,7 @@ async def wait_until_called(journal: Journal, task_id: str) -> None:
 
 
 async def wait_for_no_orphans(journal: Journal) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not await has_no_orphans(journal):  # noqa: ASYNC110  the store has no event for it
-            await asyncio.sleep(0.01)
+    await poll(partial(has_no_orphans, journal))
 
 
 async def test_an_unreachable_child_is_canceled_once_it_is_reachable(

@@ -36,7 +36,7 @@ class ScriptedClient:
         self.tools: list[mcp_types.Tool] = []
         self.result = mcp_types.CallToolResult(content=[])
         self.error: MCPError | None = None
-        """The error that answers each call; None: `result` does."""
+        """The error that answers each call. If there is none, `result` answers it."""
 
     async def list_tools(self, *, cursor: str | None) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(tools=self.tools)
