@@ -5,6 +5,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from trunkline.core.backoff import Backoff
 from trunkline.core.users import continue_for
 from trunkline.errors import (
     TaskNotCancelableError,
@@ -54,42 +55,52 @@ class OrphanedChildren:
             orphan = OrphanedChild(
                 child.task_id, runtime.account, until_s, runtime.latest.user_statement
             )
-            self._pending[orphan.task_id] = orphan
-            self._has_pending.set()
             try:
                 await self._journal.add_orphaned_child(orphan)
             except TrunklineError as error:
                 extra = {"task_id": orphan.task_id, "reason": error.reason}
                 logger.warning("child.not_kept", extra=extra)
+            self._pending[orphan.task_id] = orphan
+            self._has_pending.set()
 
     async def run(self) -> None:
         """Cancel the children, until this call is canceled."""
+        if self._cancel_child is None:
+            return
         try:
             self._pending |= {
                 orphan.task_id: orphan for orphan in await self._journal.list_orphaned_children()
             }
         except TrunklineError as error:
             logger.warning("children.not_read", extra={"reason": error.reason})
-        if self._pending:
-            self._has_pending.set()
-        while True:
-            await self._has_pending.wait()
-            pause_s = _FIRST_PAUSE_S
-            while self._pending:
-                async with asyncio.TaskGroup() as group:
-                    for orphan in tuple(self._pending.values()):
-                        group.create_task(self._cancel(orphan))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-            self._has_pending.clear()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for orphan in self._pending.values():
+                    group.create_task(self._cancel(orphan, self._cancel_child))
+                self._pending.clear()
+                await self._has_pending.wait()
+                self._has_pending.clear()
 
-    async def _cancel(self, orphan: OrphanedChild) -> None:
-        if self._cancel_child is None:
-            return
+    async def _cancel(self, orphan: OrphanedChild, cancel_child: "CancelChild") -> None:
+        """Cancel a child, again until it is reached or its time is over.
+
+        Each child has its own pauses, so one that can't be reached delays no other.
+        """
         continue_for(orphan.account, "", orphan.user_statement)
+        backoff = Backoff(first_s=_FIRST_PAUSE_S, limit_s=_MAX_PAUSE_S)
+        while not await self._try_to_cancel(orphan, cancel_child):
+            await backoff.pause()
+        try:
+            await self._journal.delete_orphaned_child(orphan.task_id)
+        except TrunklineError as error:
+            # The child is canceled once more after a restart, which is harmless.
+            logger.info("child.not_dropped", extra={"reason": error.reason})
+
+    async def _try_to_cancel(self, orphan: OrphanedChild, cancel_child: "CancelChild") -> bool:
+        """Cancel a child; return whether no further try is needed."""
         try:
             async with self._concurrency, asyncio.timeout(_CANCEL_TIMEOUT_S):
-                await self._cancel_child(orphan.task_id, orphan.account)
+                await cancel_child(orphan.task_id, orphan.account)
         except (TaskNotFoundError, TaskNotCancelableError):
             pass  # The child was never created, or has ended.
         except UserNotProvenError as error:
@@ -97,11 +108,5 @@ class OrphanedChildren:
             extra = {"task_id": orphan.task_id, "reason": error.reason}
             logger.warning("child.not_canceled", extra=extra)
         except (TimeoutError, TrunklineError):
-            if datetime.now(UTC).timestamp() < orphan.until_s:
-                return
-        del self._pending[orphan.task_id]
-        try:
-            await self._journal.delete_orphaned_child(orphan.task_id)
-        except TrunklineError as error:
-            # The child is canceled once more after a restart, which is harmless.
-            logger.info("child.not_dropped", extra={"reason": error.reason})
+            return datetime.now(UTC).timestamp() >= orphan.until_s
+        return True

@@ -151,3 +151,28 @@ async def test_an_orphan_is_dropped_after_its_deadline(open_host: OpenHost) -> N
     await wait_until_slots_free(host)
     await wait_for_no_orphans(host.journal)
     assert datetime.now(UTC) >= deadline
+
+
+async def test_a_child_that_can_not_be_reached_delays_no_other(open_host: OpenHost) -> None:
+    called, is_first_left = asyncio.Event(), []
+
+    async def cancel(task_id: str, _account: str) -> None:
+        if task_id == "c-1" and not called.is_set():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                is_first_left.append(called.is_set())
+        if task_id == "c-2":
+            called.set()
+
+    async def call(task: TaskContext) -> None:
+        started = event_pb2.ChildStarted(task_id=task.text, agent="math")
+        await get_turn_runtime(task).record(event_pb2.Event(child_started=started))
+
+    host = await open_host(define(call), cancel_child=cancel)
+    await host.wait_turn(await start(host, "c-1", account="acme"))
+    await host.wait_turn(await start(host, "c-2", account="acme"))
+    async with asyncio.timeout(TIMEOUT_S):
+        await called.wait()
+    await wait_for_no_orphans(host.journal)
+    assert is_first_left == [True]
