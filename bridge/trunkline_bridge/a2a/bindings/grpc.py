@@ -95,7 +95,7 @@ class CallMetadata:
     def check_size(self) -> None:
         """Check that all metadata was read.
 
-        grpc's own limit is 20 KB for clients that have confirmed its settings, and 16 MiB for
+        grpc's own limit is 160 KiB for clients that have confirmed its settings, and 16 MiB for
         others. A call that waits for its message would hold as much.
 
         Raises:
