@@ -20,7 +20,7 @@ from trunkline.observe import telemetry
 
 logger = logging.getLogger(__name__)
 
-ERROR_DOMAIN = "a2a-protocol.org"
+A2A_ERROR_DOMAIN = "a2a-protocol.org"
 BRIDGE: Final = "the bridge"
 """The peer that errors of the bridge's own shutdown name; other errors name the process that the
 bridge can't reach."""
@@ -174,7 +174,7 @@ class WireError(Exception):
         info = {
             "@type": f"{_TYPES}ErrorInfo",
             "reason": self.kind.reason,
-            "domain": ERROR_DOMAIN,
+            "domain": A2A_ERROR_DOMAIN,
             "metadata": dict(self.metadata),
         }
         details: list[dict[str, Any]] = [info]

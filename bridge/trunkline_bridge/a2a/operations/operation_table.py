@@ -65,7 +65,7 @@ def _render_task_page(request: a2a_pb2.ListTasksRequest, page: a2a_pb2.ListTasks
     return json_writer.task_page_json(page, with_artifacts=request.include_artifacts)
 
 
-OPERATIONS: Final[tuple[UnaryOperation | StreamOperation, ...]] = (
+SERVED_OPERATIONS: Final[tuple[UnaryOperation | StreamOperation, ...]] = (
     UnaryOperation(
         wire=wire.SEND_MESSAGE,
         parse=request_parser.parse_send,

@@ -15,7 +15,7 @@ from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.field_violations import renamed_fields
 from trunkline_bridge.a2a.operations.operation_table import (
-    OPERATIONS,
+    SERVED_OPERATIONS,
     JsonMethod,
     StreamOperation,
     UnaryOperation,
@@ -128,7 +128,7 @@ def _method(operation: UnaryOperation | StreamOperation, method: V03Method) -> J
 
 _METHODS: Final = tuple(
     _method(operation, operation.wire.v0_3)
-    for operation in OPERATIONS
+    for operation in SERVED_OPERATIONS
     if operation.wire.v0_3 is not None
 )
 

@@ -9,7 +9,7 @@ from trunkline.a2a_wire.operations import Operation
 from trunkline.a2a_wire.protocol import V1_0
 from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline_bridge.a2a.operations.operation_table import (
-    OPERATIONS,
+    SERVED_OPERATIONS,
     JsonMethod,
     StreamOperation,
     UnaryOperation,
@@ -36,9 +36,9 @@ _METHODS: Final = tuple(
         render=_renderer(operation),
         event_writer=V1EventWriter,
     )
-    for operation in OPERATIONS
+    for operation in SERVED_OPERATIONS
 )
-_WIRE: Final[Mapping[str, Operation]] = {row.wire.name: row.wire for row in OPERATIONS}
+_WIRE: Final[Mapping[str, Operation]] = {row.wire.name: row.wire for row in SERVED_OPERATIONS}
 
 
 def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
