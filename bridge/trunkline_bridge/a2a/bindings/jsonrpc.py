@@ -18,7 +18,7 @@ from trunkline_bridge.a2a.versions.jsonrpc_envelope import (
     error_object,
     event_frame,
     find_request_id,
-    parse_request,
+    parse_envelope,
 )
 from trunkline_bridge.a2a.versions.jsonrpc_version import JsonRpcVersion
 from trunkline_bridge.a2a.versions.v0_1 import jsonrpc_methods as v0_1
@@ -168,7 +168,7 @@ class JsonRpcCall:
         self._check_content_type(request)
         value = await parse_json_body(request.body)
         self._request_id = find_request_id(value)
-        call = parse_request(value)
+        call = parse_envelope(value)
         if call.is_notification:
             return await self._notify(request, identity, call)
         version, method, caller = await self._resolve(request, identity, call)

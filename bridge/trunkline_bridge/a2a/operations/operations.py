@@ -214,7 +214,7 @@ class Operations:
                 if is_repeated(caller, task, request.message):
                     result = await self._attach(caller, request)
                 else:
-                    submission = await self._build_submission(caller, request, task, new_task_id)
+                    submission = await self._prepare_submission(caller, request, task, new_task_id)
                     result = await self._submit(caller, request, submission)
         except TimeoutError:
             problem = (
@@ -299,7 +299,7 @@ class Operations:
                         record.write(OK)
                         yield events
                     return
-                submission = await self._build_submission(caller, request, task, new_task_id)
+                submission = await self._prepare_submission(caller, request, task, new_task_id)
                 del task
                 async with self._directory.submit(
                     caller.agent,
@@ -540,7 +540,7 @@ class Operations:
             raise invalid_params(("message.contextId", problem))
         return snapshot
 
-    async def _build_submission(
+    async def _prepare_submission(
         self,
         caller: Caller,
         request: a2a_pb2.SendMessageRequest,
