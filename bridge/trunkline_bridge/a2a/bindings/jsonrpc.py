@@ -36,7 +36,6 @@ from trunkline_bridge.callers.version_header import parse_version, version_requi
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.handler import (
     BufferedResponse,
-    EventStreamResponse,
     HttpRequest,
     Response,
 )
@@ -47,7 +46,7 @@ from trunkline_bridge.http.messages import (
     check_content_type,
     parse_json_body,
 )
-from trunkline_bridge.http.sse import render_error_event
+from trunkline_bridge.http.sse import EventStreamResponse, render_error_event
 
 logger = logging.getLogger(__name__)
 

@@ -32,13 +32,13 @@ from trunkline_bridge.http import tracing
 from trunkline_bridge.http.handler import (
     Binding,
     BufferedResponse,
-    EventStreamResponse,
     HttpRequest,
     Response,
 )
 from trunkline_bridge.http.messages import method_not_allowed_error
 from trunkline_bridge.http.pages import mount
 from trunkline_bridge.http.requests import read_body, read_query
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _METHODS = ("GET", "POST", "DELETE")
 

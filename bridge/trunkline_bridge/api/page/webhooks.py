@@ -27,7 +27,7 @@ from trunkline_bridge.api.page.binding import (
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
-from trunkline_bridge.http.handler import EventStreamResponse
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _PATH: Final = f"{API_PATH}/webhooks"
 _LIST: Final = "ListTaskPushNotificationConfigs"
