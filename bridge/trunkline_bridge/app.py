@@ -35,9 +35,9 @@ from trunkline_bridge.api.metrics_page import MetricsPage
 from trunkline_bridge.api.page.page import PageBinding
 from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
 from trunkline_bridge.api.workflows.operations import WorkflowOperations
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.authentication import build_authenticator
 from trunkline_bridge.callers.caller import Authenticator, CallerFactory
+from trunkline_bridge.callers.request_rates import RequestRates
 from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http.bound_addresses import BoundAddresses
 from trunkline_bridge.http.handler import Binding, HttpHandler, RefusingHandler
@@ -86,9 +86,9 @@ class Bridge:
         cards = AgentCards(
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
-        limiter = AccountLimiter(settings.limits)
-        streams = CallerStreams(limiter)
-        callers = CallerFactory(authenticator, settings, limiter, audit)
+        rates = RequestRates(settings.limits)
+        streams = CallerStreams(settings.limits, rates)
+        callers = CallerFactory(authenticator, settings, rates, audit)
         guard = AddressGuard(settings.allow_webhook)
         webhooks = WebhookRegistrations(directory, guard)
         operations = Operations(directory, settings, cards, webhooks, streams, audit)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Response, expect
 
+from harness.a2a.open_page import OpenPage
 from harness.a2a.page_mesh import PageMesh
 from harness.browser import ROOT, Tab, Theme, open_tab
 from harness.mesh.command_line import run_command
@@ -191,6 +192,18 @@ async def test_people_sign_in_and_wrong_keys_are_refused(browser: Browser, mesh:
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_label("API key")).to_be_visible()
         assert await page.evaluate("sessionStorage.length") == 0
+
+
+async def test_a_change_of_the_view_that_was_just_left_does_not_bring_it_back(
+    browser: Browser, open_page: OpenPage
+) -> None:
+    async with open_tab(browser, open_page.bridged.url) as tab:
+        await tab.go("traces")
+        button = tab.page.get_by_role("button", name="With errors")
+        # The page hears of the new location in an event, after the click.
+        await button.evaluate("(it) => { location.hash = '#/mesh'; it.click(); }")
+        await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Mesh")
+        assert tab.page.url.endswith("#/mesh")
 
 
 async def test_a_real_mesh_is_seen_from_task_to_trace_and_through_a_restart(

@@ -28,8 +28,8 @@ from trunkline.core.task_states import TURN_END
 from trunkline.core.users import User, current_user
 from trunkline.observe.audit import Action, Actor, ActorKind, AuditLog, outcome_of
 from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Permissions
+from trunkline_bridge.callers.request_rates import RequestRates
 from trunkline_bridge.http.in_flight import Peer
 
 _TIMEOUT = TIMEOUT_HEADER.lower().encode()
@@ -195,16 +195,16 @@ class CallerFactory:
         self,
         authenticator: Authenticator,
         settings: Settings,
-        limiter: AccountLimiter | None = None,
+        rates: RequestRates | None = None,
         audit: AuditLog | None = None,
     ) -> None:
-        """With a limiter, `authenticate` also counts the request for its account.
+        """With rates, `authenticate` also counts the request for its account.
 
         With an audit log, `authenticate` records refused credentials.
         """
         self._authenticator = authenticator
         self._audit = audit
-        self._limiter = limiter if limiter is not None and limiter.limits_requests else None
+        self._rates = rates if rates is not None and rates.limits_requests else None
         self.has_credentials = authenticator.has_credentials
         self._settings = settings
 
@@ -218,8 +218,8 @@ class CallerFactory:
         except WireError as error:
             self._record_refusal(error, parameters.peer.address)
             raise
-        if self._limiter is not None:
-            self._limiter.count_request(identity.account)
+        if self._rates is not None:
+            self._rates.count_request(identity.account)
         is_read_only = identity.permissions.is_read_only
         current_user.set(User(identity.account, identity.name, is_read_only))
         return identity

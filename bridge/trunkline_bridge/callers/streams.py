@@ -7,10 +7,12 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from trunkline.a2a_wire.errors import UNAUTHENTICATED, WireError
+from trunkline.core.settings import LimitSettings
+from trunkline.errors import LimitExceededError
 from trunkline_bridge.callers import api_keys
-from trunkline_bridge.callers.account_limits import AccountLimiter
 from trunkline_bridge.callers.caller import Caller, Credential
 from trunkline_bridge.callers.permissions import CHALLENGE
+from trunkline_bridge.callers.request_rates import RequestRates
 from trunkline_bridge.http.in_flight import InFlightRequest, current_request
 
 _EventT = TypeVar("_EventT")
@@ -23,8 +25,11 @@ class CallerStreams:
     so a stream ends within that interval. A stream without a credential ends on its own only.
     """
 
-    def __init__(self, limiter: AccountLimiter) -> None:
-        self._limiter = limiter
+    def __init__(self, limits: LimitSettings, rates: RequestRates) -> None:
+        self._limits = limits
+        self._rates = rates
+        # The number of open streams, by account.
+        self._open: Counter[str] = Counter()
         # The number of streams of each request: a WebSocket may have several.
         self._requests: dict[Credential, Counter[InFlightRequest]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -39,18 +44,25 @@ class CallerStreams:
         Raises:
             LimitExceededError: the account has too many streams.
         """
+        account = caller.account
+        limit = self._limits.of_account(account).streams
+        if limit is not None and self._open[account] >= limit:
+            problem = f"account {account!r} has {limit} open streams, and may have no more"
+            raise LimitExceededError(f"{problem}; close one, or wait until one ends", "1")
+        self._open[account] += 1
         request, credential = current_request(), caller.credential
-        with self._limiter.count_stream(caller.account):
-            if credential is None or request is None:
-                yield
-                return
+        if credential is not None and request is not None:
             self._requests.setdefault(credential, Counter())[request] += 1
             if self._timer is None:
                 self._schedule()
-            try:
-                yield
-            finally:
+        try:
+            yield
+        finally:
+            if credential is not None and request is not None:
                 self._remove(credential, request)
+            self._open[account] -= 1
+            if not self._open[account]:
+                del self._open[account]
 
     @asynccontextmanager
     async def open_singly(
@@ -75,7 +87,7 @@ class CallerStreams:
 
     def count_request(self, caller: Caller) -> None:
         """Count a request that arrives within a stream. LimitExceededError: too many."""
-        self._limiter.count_request(caller.account)
+        self._rates.count_request(caller.account)
 
     def _remove(self, credential: Credential, request: InFlightRequest) -> None:
         requests = self._requests[credential]

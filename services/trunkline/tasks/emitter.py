@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from trunkline.core.backoff import Backoff
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, build_draft
 from trunkline.journal.journal import Journal
@@ -12,7 +13,7 @@ from trunkline.v1 import event_pb2, part_pb2
 
 logger = logging.getLogger(__name__)
 
-# Delays between retries while the journal can't be written.
+# The pauses between retries while the journal can't be written.
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
 # The limit of a task's events that are not in the journal. An agent that writes more waits until
@@ -41,7 +42,7 @@ class FlushScheduler:
         self._last_tick = float("-inf")
         self._stalled: list[Emitter] = []
         self._retry: asyncio.TimerHandle | None = None
-        self._retry_s = _FIRST_RETRY_S
+        self._backoff = Backoff(first_s=_FIRST_RETRY_S, limit_s=_LAST_RETRY_S)
         self._is_closed = False
         self.error: JournalUnavailableError | None = None
         """The error while the journal can't be written, else None."""
@@ -68,15 +69,14 @@ class FlushScheduler:
         self.error = error
         self._stalled.append(emitter)
         if self._retry is None:
-            self._retry = self._loop.call_later(self._retry_s, self._retry_stalled)
-            self._retry_s = min(_LAST_RETRY_S, self._retry_s * 2)
+            self._retry = self._loop.call_later(self._backoff.next_s(), self._retry_stalled)
         return True
 
     def mark_available(self) -> None:
         """Log that the journal can be written again, and reset the backoff."""
         logger.warning("journal.available", extra={"journal": self._journal_id})
         self.error = None
-        self._retry_s = _FIRST_RETRY_S
+        self._backoff.reset()
 
     def close(self) -> None:
         """Stop retries. Writers that wait for a retry get the error."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from opentelemetry.trace import Span
 
@@ -52,6 +52,35 @@ Prepare: TypeAlias = Callable[[], Awaitable[bool]]
 """Prepares an execution for the code of its agent. Returns False if the code must not run."""
 
 
+# The code starts after this time, even if the caller does not read its response.
+_START_TIMEOUT_S: Final = 1.0
+
+
+class StartGate:
+    """Delays an agent's code until the caller has the response, by a second at most.
+
+    Otherwise code that blocks the event loop would delay the response.
+    """
+
+    __slots__ = ("_opened",)
+
+    def __init__(self) -> None:
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def open(self) -> None:
+        """Let the code run. Repeating this is harmless."""
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until the gate is open or the time limit has passed."""
+        timer = asyncio.get_running_loop().call_later(_START_TIMEOUT_S, self.open)
+        try:
+            await self._opened
+        finally:
+            timer.cancel()
+
+
 class ExecutionState(enum.Enum):
     """The state of an execution; the module describes the states."""
 
@@ -68,6 +97,7 @@ class TaskExecution:
         "admission",
         "agent",
         "created",
+        "gate",
         "on_released",
         "released",
         "runner",
@@ -89,6 +119,8 @@ class TaskExecution:
         """The place among the turns of the agent, until the code has ended."""
         self.created: asyncio.Future[SubmitResult] | None = None
         """The write of the created event, if this execution creates the task."""
+        self.gate: StartGate | None = None
+        """Delays the code, if its caller gets the new task as a response first."""
         self.runner: asyncio.Task[None] | None = None
         """The asyncio task that runs the code."""
         self.runner_done: asyncio.Event = asyncio.Event()
@@ -200,6 +232,8 @@ class TaskExecutions:
 
     async def _execute(self, execution: TaskExecution, prepare: Prepare | None) -> None:
         try:
+            if execution.gate is not None:
+                await execution.gate.wait()
             if prepare is not None and not await prepare():
                 return
             agent, turn, admission = execution.agent, execution.turn, execution.admission

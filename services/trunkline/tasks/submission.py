@@ -36,7 +36,12 @@ from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import answers_since, is_approval_answer
 from trunkline.tasks.content import is_tool_answer
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
-from trunkline.tasks.execution import ExecutionState, TaskExecution, TaskExecutions
+from trunkline.tasks.execution import (
+    ExecutionState,
+    StartGate,
+    TaskExecution,
+    TaskExecutions,
+)
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.outbox.webhook import from_row, to_row
 from trunkline.tasks.task_rows import find_row, get_account_row
@@ -110,36 +115,6 @@ def idempotency_key(
     key = "\n".join((account, submission.caller, agent, message.message_id))
     content = message.SerializeToString(deterministic=True)
     return key, hashlib.sha256(content).hexdigest()
-
-
-# The code starts after this time, even if the caller does not read its response.
-_START_TIMEOUT_S: Final = 1.0
-
-
-class StartGate:
-    """Delays an agent's code until the caller has the response, by a second at most.
-
-    Otherwise code that blocks the event loop would delay the response.
-    """
-
-    __slots__ = ("_opened",)
-
-    def __init__(self) -> None:
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def open(self) -> None:
-        """Let the code run. Repeating this is harmless."""
-        if not self._opened.done():
-            self._opened.set_result(None)
-
-    async def wait(self) -> bool:
-        """Wait until the gate is open or the time limit has passed; return True."""
-        timer = asyncio.get_running_loop().call_later(_START_TIMEOUT_S, self.open)
-        try:
-            await self._opened
-        finally:
-            timer.cancel()
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +244,9 @@ class SubmitHandler:
             return await self._wait_for_outcome(execution)
         if agent.direct_replies:
             return await self._run_direct_replier(execution, new_task)
-        gate = StartGate()
-
-        def on_created(is_new: bool) -> None:  # noqa: FBT001
-            if is_new and execution.state is ExecutionState.RESERVED:
-                self._executions.run(execution, gate.wait)
-            elif execution.termination is None:
-                self._executions.release(execution)
-
+        execution.gate = gate = StartGate()
         execution.turn = self._build_turn(new_task)
-        self._create(execution, new_task, on_created, gate)
+        self._create(execution, new_task)
         try:
             return await _get_created(execution)
         except BaseException:
@@ -381,21 +349,8 @@ class SubmitHandler:
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         return execution, NewTask(task_id, created, snapshot, key, webhook)
 
-    def _create(
-        self,
-        execution: TaskExecution,
-        new_task: NewTask,
-        on_created: Callable[[bool], None] | None = None,
-        gate: StartGate | None = None,
-    ) -> None:
-        """Begin the write of a created event, whose result `execution.created` gets.
-
-        If a task with the same key exists, that task is the result. `on_created` is called with
-        True if the write created a task, in the loop iteration in which the write ends, so that no
-        coroutine runs between the write and the call. `gate` delays the code.
-        """
-        created = execution.created
-        assert created is not None  # noqa: S101  set at the admission of the task
+    def _create(self, execution: TaskExecution, new_task: NewTask) -> None:
+        """Begin the write of a created event, whose result `execution.created` gets."""
         key, content_hash = new_task.key
         write = self._journal.create(
             new_task.task_id,
@@ -404,22 +359,30 @@ class SubmitHandler:
             content_hash=content_hash,
             webhook=new_task.webhook,
         )
-        write.add_done_callback(partial(self._on_written, created, new_task, on_created, gate))
+        write.add_done_callback(partial(self._on_written, execution, new_task))
 
     def _on_written(
-        self,
-        created: asyncio.Future[SubmitResult],
-        new_task: NewTask,
-        on_created: Callable[[bool], None] | None,
-        gate: StartGate | None,
-        write: asyncio.Future[CreateResult],
+        self, execution: TaskExecution, new_task: NewTask, write: asyncio.Future[CreateResult]
     ) -> None:
+        """Start the code of a new task, or stop code that runs for no new task.
+
+        This is a callback, so that no coroutine runs between the write and the start. If a task
+        with the same key exists, that task is the result.
+        """
         error = asyncio.CancelledError() if write.cancelled() else write.exception()
         is_new = error is None and write.result().is_new
         if is_new and new_task.webhook is not None:
             self._push_configs.outbox.activate(self._journal, from_row(new_task.webhook))
-        if on_created is not None:
-            on_created(is_new)
+        if execution.state is ExecutionState.RUNNING:
+            if not is_new:
+                # No later write of the code can succeed.
+                execution.stop()
+        elif is_new and execution.state is ExecutionState.RESERVED:
+            self._executions.run(execution)
+        elif execution.runner is None and execution.termination is None:
+            self._executions.release(execution)
+        created = execution.created
+        assert created is not None  # noqa: S101  set at the admission of the task
         if error is not None:
             created.set_exception(error)
             created.exception()  # Marks it as retrieved: the caller may be gone.
@@ -432,7 +395,14 @@ class SubmitHandler:
             set_create_time(new_task.snapshot, result.time_ns)
         # The created event has sequence 1.
         created.set_result(
-            SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=new_task.snapshot, gate=gate)
+            SubmitResult(
+                result.task_id,
+                1,
+                1,
+                is_new=True,
+                snapshot=new_task.snapshot,
+                gate=execution.gate,
+            )
         )
 
     async def _run_direct_replier(
@@ -445,9 +415,8 @@ class SubmitHandler:
             with contextlib.suppress(TrunklineError):
                 if (await _get_created(execution)).is_new:
                     return
-            # The write failed, or the task exists from an earlier submission. The turn is canceled
+            # The write failed, or the task exists from an earlier submission. The code is canceled
             # while it waits here.
-            execution.stop()
             await asyncio.Event().wait()
 
         execution.turn = self._build_turn(new_task, create=create, may_reply=True)
@@ -456,14 +425,8 @@ class SubmitHandler:
 
     def _run_delivery(self, agent: Agent, execution: TaskExecution, new_task: NewTask) -> None:
         """Run the turn of a delivery; its first event creates the task, in the same commit."""
-
-        def on_created(is_new: bool) -> None:  # noqa: FBT001
-            if not is_new:
-                # The write failed, and no later write can succeed.
-                execution.stop()
-
         set_create_time(new_task.snapshot, time.time_ns())
-        create = partial(self._create, execution, new_task, on_created)
+        create = partial(self._create, execution, new_task)
         turn = execution.turn = self._build_turn(
             new_task, create=create, may_reply=agent.direct_replies
         )

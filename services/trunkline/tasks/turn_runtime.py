@@ -21,7 +21,6 @@ from trunkline.observe import telemetry
 from trunkline.tasks.calls import TaskCalls, TurnInput
 from trunkline.tasks.content import Content
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import State, build_status_event, check_transition
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt
 from trunkline.tasks.task_tree import TaskTree
@@ -271,7 +270,7 @@ class TurnRuntime(TaskContext[Any]):
 
     @property
     def can_forward_now(self) -> bool:
-        """True if drafts can be put to `emitter` without waiting."""
+        """True if a batch can be forwarded without waiting."""
         return (
             self._state == _WORKING
             and self._create is None
@@ -279,18 +278,11 @@ class TurnRuntime(TaskContext[Any]):
             and self._emitter.error is None
         )
 
-    @property
-    def forwarded(self) -> dict[str, int]:
-        """The last sequence that was forwarded, by the task that first wrote the events.
-
-        `splice` advances it.
-        """
-        return self._forwarded
-
-    @property
-    def emitter(self) -> Emitter:
-        """The writer of the task's events."""
-        return self._emitter
+    def forward_now(self, sealed: bytes, *, agent: str, header: event_pb2.BatchHeader) -> None:
+        """Forward a batch, whose header is read, as `forward` does. Requires `can_forward_now`."""
+        drafts = splice(sealed, agent=agent, forwarded=self._forwarded, header=header)
+        if drafts:
+            self._emitter.put_drafts(drafts)
 
     async def flush(self) -> None:
         """Wait until all events are in the journal.

@@ -132,13 +132,27 @@ async def connected(
             await writer.wait_closed()
 
 
-async def test_metadata_beyond_the_limit_is_refused(
+# Of all metadata, 8 KiB are more than grpc always accepts by default.
+@pytest.mark.parametrize(("size_kib", "is_refused"), [(60, False), (70, True), (120, True)])
+async def test_metadata_is_read_up_to_the_limit_of_http(
+    mesh: GrpcMesh, size_kib: int, is_refused: bool
+) -> None:
+    metadata = [("x-a", "b" * (1024 - 35))] * size_kib
+    stub: Any = mesh.v1
+    call = stub.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata, timeout=PATIENCE_S)
+    if not is_refused:
+        assert (await call).page_size
+        return
+    assert "the metadata is larger than 65536 bytes; shorten it" in (await refusal(call)).text
+
+
+async def test_metadata_beyond_the_limit_is_refused_before_the_settings_are_confirmed(
     mesh: GrpcMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The opening confirms no settings, so on a busy machine the connection would end before the
     # answer.
     monkeypatch.setattr(grpc_server, "_SETTINGS_TIMEOUT_MS", 300_000)
-    fields = header("x-a", "b" * 100) * 1000
+    fields = header("x-a", "b" * 100) * 600
     call = long_call(call_headers("/lf.a2a.v1.A2AService/ListTasks") + fields, has_end=True)
     async with (
         serve_grpc(mesh.bridged.bridge.grpc, {"": ANY_PORT}, grace_s=0) as addresses,

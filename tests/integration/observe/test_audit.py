@@ -187,12 +187,17 @@ async def test_refused_and_failed_acts_are_recorded(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError):
             await audited.mesh.v1.SendMessage(send_request(CONTENT))
         await caller.error("CancelTask", {"id": "no\nsuch"}, ANN)
+        unknown = {**caller.message(CONTENT), "taskId": "unknown"}
+        await caller.error("SendStreamingMessage", {"message": unknown}, ANN)
     denied = audited.entries(outcome="denied")
     assert [entry["action"] for entry in denied] == ["caller.authenticate"] * 2
     assert {entry["actor"]["address"] for entry in denied} == {"127.0.0.1"}
     (failed,) = audited.entries(action="task.cancel")
     assert failed["outcome"] == "TASK_NOT_FOUND"
     assert failed["object"]["task"] == "no\nsuch"
+    (failed,) = audited.entries(action="message.stream")
+    assert failed["outcome"] == "TASK_NOT_FOUND"
+    assert failed["object"]["task"] == "unknown"
     assert "guessed-key" not in audited.text
 
 

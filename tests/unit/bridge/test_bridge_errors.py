@@ -6,7 +6,7 @@ import pytest
 
 from trunkline import errors
 from trunkline.a2a_wire.errors import (
-    ERROR_DOMAIN,
+    A2A_ERROR_DOMAIN,
     ERROR_KINDS,
     INTERNAL_ERROR,
     WireError,
@@ -36,7 +36,7 @@ def test_every_error_of_the_mesh_has_a_row(cls: type[errors.TrunklineError]) -> 
     assert wire_error.text.startswith(str(make_error(cls)).replace("path", "of the agent's host"))
     assert "`trunkline" not in wire_error.text
     info = wire_error.details()[0]
-    assert (info["domain"], info["reason"]) == (ERROR_DOMAIN, wire_error.kind.reason)
+    assert (info["domain"], info["reason"]) == (A2A_ERROR_DOMAIN, wire_error.kind.reason)
     assert all(isinstance(value, str) for value in info["metadata"].values())
 
 

@@ -24,16 +24,21 @@ if TYPE_CHECKING:
 
 
 class Agents:
-    """Takes the place of calls of agents. Calls of `held` steps wait for their event."""
+    """Takes the place of calls of agents. Calls of `held` steps wait for their event.
+
+    A call that is canceled cancels its child, which ends once `may_cancel` is set.
+    """
 
     def __init__(self, held: Mapping[str, asyncio.Event] | None = None) -> None:
         self.begun: asyncio.Queue[str] = asyncio.Queue(100)
         self.news: asyncio.Queue[str] = asyncio.Queue(100)
         self.ended: list[str] = []
+        self.canceling: asyncio.Queue[str] = asyncio.Queue(100)
         self.canceled: list[str] = []
         self.texts: dict[str, str] = {}
         self.shares: dict[str, int] = {}
         self.error: Exception | None = None
+        self.may_cancel = asyncio.Event()
         self._held = held or {}
 
     async def start(self, agent: str, *, step_id: str, shares: int) -> snapshot_pb2.ChildInfo:
@@ -49,8 +54,9 @@ class Agents:
             try:
                 await self._held[step_id].wait()
             except asyncio.CancelledError:
-                # As a call that cancels its child. A second cancellation would interrupt this.
-                await asyncio.sleep(0.01)
+                # A second cancellation would interrupt this.
+                self.canceling.put_nowait(step_id)
+                await self.may_cancel.wait()
                 self.canceled.append(step_id)
                 raise
         elif self.error is not None:
@@ -133,6 +139,7 @@ async def test_a_step_without_the_results_that_it_needs_fails_or_waits_with_them
 async def test_an_error_of_the_journal_cancels_the_other_steps_and_ends_the_turn() -> None:
     agents = Agents({"step-1": asyncio.Event(), "step-2": asyncio.Event()})
     agents.error = JournalUnavailableError("journal", "the disk is full")
+    agents.may_cancel.set()
 
     with pytest.raises(JournalUnavailableError, match="the disk is full"):
         await run(build_steps([(), (), (), (1,)]), agents)
@@ -149,8 +156,12 @@ async def test_a_second_cancellation_does_not_interrupt_the_cancellation_of_the_
         for _ in range(2):
             await agents.begun.get()
         running.cancel()
-        await asyncio.sleep(0)
+        for _ in range(2):
+            await agents.canceling.get()
         running.cancel()
+        # The node gets the second cancellation before the children end.
+        await asyncio.sleep(0)
+        agents.may_cancel.set()
 
     assert running.cancelled()
     assert sorted(agents.canceled) == ["step-1", "step-2"]

@@ -31,6 +31,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.v1 import json_pb2
 from trunkline_bridge.a2a.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
 from trunkline_bridge.a2a.versions.grpc_service import GrpcService
+from trunkline_bridge.http.connection_limits import MAX_HEAD_BYTES
 from trunkline_bridge.http.server import bind_socket
 from trunkline_bridge.http.server_certificate import ServerCertificate
 
@@ -41,7 +42,7 @@ _GOOGLE = (empty_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR
 
 # Time limit for the end of aborted calls.
 _ABORT_TIMEOUT_S = 1.0
-# grpc accepts messages up to this multiple of our limit, so that our own error is sent.
+# grpc accepts messages and metadata up to this multiple of our limits, so that our error is sent.
 _RECEIVE_LIMIT_FACTOR = 2
 # Limit on the concurrent calls of one connection. Further calls wait in the client.
 _MAX_STREAMS = 1000
@@ -227,8 +228,9 @@ def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], 
     return (
         # Otherwise two servers on one port would share the calls.
         ("grpc.so_reuseport", 0),
-        # grpc rejects larger messages without advice on what to do.
+        # grpc rejects larger messages without advice on what to do, and larger metadata at random.
         ("grpc.max_receive_message_length", _RECEIVE_LIMIT_FACTOR * limit_bytes),
+        ("grpc.max_metadata_size", _RECEIVE_LIMIT_FACTOR * MAX_HEAD_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_allowed_incoming_connections", connection_limit),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),

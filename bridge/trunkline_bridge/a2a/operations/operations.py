@@ -26,7 +26,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.client import Directory, TaskStream, allocate_task_id
-from trunkline.observe.audit import Action, AuditLog
+from trunkline.observe.audit import OK, Action, AuditLog
 from trunkline.observe.span_content import ContentCapture
 from trunkline.v1 import (
     agent_card_pb2,
@@ -40,9 +40,7 @@ from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.a2a.operations.approval_answers import note_approved_calls
 from trunkline_bridge.a2a.operations.audit import (
     audited,
-    audited_stream,
-    check_permission,
-    note_new_task,
+    recorded,
 )
 from trunkline_bridge.a2a.operations.request_content import RequestContent
 from trunkline_bridge.a2a.operations.task_pages import fetch_task_page, requested_history_length
@@ -59,6 +57,7 @@ from trunkline_bridge.a2a.streams.task_streams import (
     unseen_events,
 )
 from trunkline_bridge.a2a.webhooks.registration import WebhookRegistrations
+from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.callers.streams import CallerStreams
@@ -174,18 +173,19 @@ class Operations:
         """Return the agent's card for authenticated callers."""
         return self._cards.extended_card(caller)
 
-    def authorize(self, caller: Caller, method: str, task_id: str = "") -> None:
-        """Check that the caller may use a method, and that the mesh has the agent or the task.
+    def authorize(self, caller: Caller, permission: str, task_id: str = "") -> None:
+        """Check that the caller has a permission, and that the mesh has the agent or the task.
 
-        Every binding calls it for each operation, before it reads the parameters. `method` is the
-        name in v1.0. A task may outlive its agent, because another host can take it over.
+        Every binding calls it for each operation, before it reads the parameters. The permission
+        of an operation is in its row of `operation_table`. A task may outlive its agent, because
+        another host can take it over.
 
         Raises:
-            WireError: the caller may not use the method at this agent (PERMISSION_DENIED).
+            WireError: the caller lacks the permission at this agent (PERMISSION_DENIED).
             AgentNotFoundError: the mesh has neither the agent nor a host of the task.
             PeerUnavailableError: the same, but not all hosts are known yet.
         """
-        check_permission(self.audit, caller, caller.agent, method, task_id)
+        check_permission(self.audit, caller, caller.agent, permission, task_id)
         try:
             self._directory.get_agent(caller.agent)
         except (AgentNotFoundError, PeerUnavailableError):
@@ -214,7 +214,7 @@ class Operations:
                 if is_repeated(caller, task, request.message):
                     result = await self._attach(caller, request)
                 else:
-                    submission = await self._build_submission(caller, request, task, new_task_id)
+                    submission = await self._prepare_submission(caller, request, task, new_task_id)
                     result = await self._submit(caller, request, submission)
         except TimeoutError:
             problem = (
@@ -276,7 +276,6 @@ class Operations:
                 await read_until_interrupted(stream)
         return await self._wait_for_task(caller, task_id)
 
-    @audited_stream(Action.MESSAGE_STREAM)
     @asynccontextmanager
     async def stream_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
@@ -287,47 +286,53 @@ class Operations:
         message streams its task and further events, or the events after the last event id. Errors
         before the first event are raised on entering.
         """
-        self._check_streaming("SendStreamingMessage")
-        links = self._links(caller)
-        links.to_references(request.message)
-        with self._streams.hold(caller):
-            task = await self._find_target(caller, request) if request.message.task_id else None
-            if is_repeated(caller, task, request.message):
-                async with self._open_attached(caller, request.message.task_id) as events:
-                    yield events
-                return
-            submission = await self._build_submission(caller, request, task, new_task_id)
-            del task
-            async with self._directory.submit(
-                caller.agent,
-                message=request.message,
-                submission=submission,
-                patience_s=self._patience_s(caller),
-            ) as stream:
-                task_id = request.message.task_id
-                if stream.snapshot is not None:
-                    task_id = stream.snapshot.task.id
-                    note_new_task(stream.snapshot.task)
-                earlier_task_id = find_earlier_task(stream, submission)
-                if not earlier_task_id or caller.last_event_id is None:
-                    end = StreamEnd(auth_wait_s=self._settings.auth_wait_s)
-                    events = task_events(
-                        stream,
-                        self._stream_end(caller, end),
-                        links=links,
-                        view=self._view(caller),
-                        history_length=requested_history_length(request.configuration),
-                        starts_turn=True,
-                    )
-                    yield self._content.record_stream(
-                        request.message,
-                        stream.message,
-                        events,
-                        lambda: self._get_task(caller, task_id),
-                    )
+        action = Action.MESSAGE_STREAM
+        with recorded(self.audit, caller, action, agent=caller.agent) as record:
+            record.add_objects(request)
+            self._check_streaming("SendStreamingMessage")
+            links = self._links(caller)
+            links.to_references(request.message)
+            with self._streams.hold(caller):
+                task = await self._find_target(caller, request) if request.message.task_id else None
+                if is_repeated(caller, task, request.message):
+                    async with self._open_attached(caller, request.message.task_id) as events:
+                        record.write(OK)
+                        yield events
                     return
-            async with self._open_attached(caller, earlier_task_id) as events:
-                yield events
+                submission = await self._prepare_submission(caller, request, task, new_task_id)
+                del task
+                async with self._directory.submit(
+                    caller.agent,
+                    message=request.message,
+                    submission=submission,
+                    patience_s=self._patience_s(caller),
+                ) as stream:
+                    task_id = request.message.task_id
+                    if stream.snapshot is not None:
+                        task_id = stream.snapshot.task.id
+                        record.add_objects(stream.snapshot.task)
+                    earlier_task_id = find_earlier_task(stream, submission)
+                    if not earlier_task_id or caller.last_event_id is None:
+                        end = StreamEnd(auth_wait_s=self._settings.auth_wait_s)
+                        events = task_events(
+                            stream,
+                            self._stream_end(caller, end),
+                            links=links,
+                            view=self._view(caller),
+                            history_length=requested_history_length(request.configuration),
+                            starts_turn=True,
+                        )
+                        record.write(OK)
+                        yield self._content.record_stream(
+                            request.message,
+                            stream.message,
+                            events,
+                            lambda: self._get_task(caller, task_id),
+                        )
+                        return
+                async with self._open_attached(caller, earlier_task_id) as events:
+                    record.write(OK)
+                    yield events
 
     @asynccontextmanager
     async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
@@ -387,7 +392,6 @@ class Operations:
             client, caller, request, self._links(caller), self._view(caller)
         )
 
-    @audited_stream(Action.TASK_SUBSCRIBE)
     @asynccontextmanager
     async def subscribe_to_task(
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
@@ -398,19 +402,25 @@ class Operations:
         alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
         entering.
         """
-        self._check_streaming("SubscribeToTask")
-        end = StreamEnd()
-        with self._streams.hold(caller):
-            if caller.last_event_id is not None:
-                async with self._resume(caller, request.id, caller.last_event_id, end) as events:
-                    yield events
-                return
-            async with self._watch(caller, request.id) as stream:
-                snapshot = check_agent_task(caller, request.id, stream.snapshot)
-                if not caller.is_older:
-                    check_not_ended(snapshot)
-                del snapshot
-                yield self._task_events(caller, stream, end)
+        action = Action.TASK_SUBSCRIBE
+        with recorded(self.audit, caller, action, agent=caller.agent) as record:
+            record.add_objects(request)
+            self._check_streaming("SubscribeToTask")
+            end = StreamEnd()
+            with self._streams.hold(caller):
+                if caller.last_event_id is not None:
+                    resumed = self._resume(caller, request.id, caller.last_event_id, end)
+                    async with resumed as events:
+                        record.write(OK)
+                        yield events
+                    return
+                async with self._watch(caller, request.id) as stream:
+                    snapshot = check_agent_task(caller, request.id, stream.snapshot)
+                    if not caller.is_older:
+                        check_not_ended(snapshot)
+                    del snapshot
+                    record.write(OK)
+                    yield self._task_events(caller, stream, end)
 
     @asynccontextmanager
     async def _resume(
@@ -530,7 +540,7 @@ class Operations:
             raise invalid_params(("message.contextId", problem))
         return snapshot
 
-    async def _build_submission(
+    async def _prepare_submission(
         self,
         caller: Caller,
         request: a2a_pb2.SendMessageRequest,

@@ -24,17 +24,6 @@ _FIELD_BYTES = 256
 _VIOLATIONS_BYTES = 1024
 
 
-def to_status(error: WireError) -> status_pb2.Status:
-    """Return an error as google.rpc.Status with its details."""
-    error = _truncate_error(error)
-    fields: dict[str, Any] = {
-        "code": error.kind.grpc_code,
-        "message": error.text,
-        "details": error.details(),
-    }
-    return json_format.ParseDict(fields, status_pb2.Status())
-
-
 def status_code(error: WireError) -> grpc.StatusCode:
     """Return the status of an error."""
     return grpc.StatusCode[code_pb2.Code.Name(error.kind.grpc_code)]
@@ -49,10 +38,14 @@ async def abort(
     context: GrpcContext, error: WireError, *, text: str, trailing: MetadataPairs
 ) -> NoReturn:
     """End a call with an error. Always raises grpc's AbortError."""
-    status = to_status(error)
-    # Clients reject a google.rpc.Status whose text differs from the text of the gRPC status.
-    status.message = truncate(text, _TEXT_BYTES)
-    grpc_status = rpc_status.to_status(status)
+    sent = _truncate_details(error)
+    fields: dict[str, Any] = {
+        "code": sent.kind.grpc_code,
+        # Clients reject a google.rpc.Status whose text differs from the text of the gRPC status.
+        "message": truncate(text, _TEXT_BYTES),
+        "details": sent.details(),
+    }
+    grpc_status = rpc_status.to_status(json_format.ParseDict(fields, status_pb2.Status()))
     metadata = (*trailing, *error.headers().items(), *(grpc_status.trailing_metadata or ()))
     await context.abort(grpc_status.code, grpc_status.details, metadata)
     raise AssertionError("context.abort raises")
@@ -66,8 +59,8 @@ def truncate(text: str, size_bytes: int) -> str:
     return encoded[: size_bytes - 3].decode(errors="ignore") + "…"
 
 
-def _truncate_error(error: WireError) -> WireError:
-    """Shorten the parts of an error that come from a request: they might exceed the headers."""
+def _truncate_details(error: WireError) -> WireError:
+    """Shorten the details of an error that come from a request: they might exceed the headers."""
     violations, remaining_bytes = [], _VIOLATIONS_BYTES
     for name, problem in error.violations:
         violation = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))
@@ -78,7 +71,6 @@ def _truncate_error(error: WireError) -> WireError:
     metadata = {name: truncate(value, _FIELD_BYTES) for name, value in error.metadata.items()}
     return replace(
         error,
-        text=truncate(error.text, _TEXT_BYTES),
         metadata=metadata,
         violations=tuple(violations),
     )

@@ -357,28 +357,28 @@ class _ChildTurn:
         raise PeerProtocolError(self._peer, "its stream ended before its task")
 
     def _take_texts(self, batches: list[bytes], transcript: Transcript) -> int:
-        """Take text batches at once, up to the first that has to wait; return their number."""
-        count = 0
+        """Take batches of text only, as they arrive; return their number.
+
+        The first batch that has other events or has to wait is left to `_read`, with all batches
+        after it.
+        """
+        count, reader = 0, self._reader
         try:
-            while count < len(batches) and self._take_text(batches[count], transcript):
+            for sealed in batches:
+                size = len(sealed)
+                if self._bytes + size > self._limits.content_bytes or not reader.can_take_now:
+                    break
+                batch = transcript.parse_batch(sealed)
+                if batch.header.kinds != _TEXT:
+                    break
+                transcript.apply_batch(batch)
+                self._bytes += size
+                reader.take_now(sealed, batch)
                 count += 1
         except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
         self._idle.resume()
         return count
-
-    def _take_text(self, sealed: bytes, transcript: Transcript) -> bool:
-        """Take a batch of text only. Returns False if it has other events or has to wait."""
-        size = len(sealed)
-        if self._bytes + size > self._limits.content_bytes or not self._reader.can_take_now:
-            return False
-        batch = transcript.parse_batch(sealed)
-        if batch.header.kinds != _TEXT:
-            return False
-        transcript.apply_batch(batch)
-        self._bytes += size
-        self._reader.take_now(sealed, batch)
-        return True
 
     def _count_bytes(self, sealed: bytes) -> None:
         self._bytes += len(sealed)

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 from trunkline.agents.calls.outcome import Outcome
 from trunkline.core.task_states import TaskState
-from trunkline.journal.batches import splice
 from trunkline.journal.fold import Fold
 from trunkline.tasks.calls import AgentAnswer, GivenText, Pieces
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -71,10 +70,7 @@ class ArtifactForwarder:
 
     def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Forward a batch of text."""
-        task = self._task
-        drafts = splice(sealed, agent=self._agent, forwarded=task.forwarded, header=batch.header)
-        if drafts:
-            task.emitter.put_drafts(drafts)
+        self._task.forward_now(sealed, agent=self._agent, header=batch.header)
 
     async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Forward a batch."""

@@ -17,7 +17,7 @@ from trunkline.mesh.server.authorization import MeshAuthorizer, caller
 from trunkline.mesh.server.message_servicer import SERVICE, MessageServicer
 from trunkline.mesh.server.task_servicer import TaskServicer
 from trunkline.mesh.server.trunk_servicer import TrunkServicer
-from trunkline.tasks import submission
+from trunkline.tasks import execution
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import (
@@ -39,7 +39,7 @@ CONTEXT: Any = None
 @pytest.fixture(autouse=True)
 def long_start_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     # Longer than any test: code that starts within a test was let start.
-    monkeypatch.setattr(submission, "_START_TIMEOUT_S", 10 * LIMIT_S)
+    monkeypatch.setattr(execution, "_START_TIMEOUT_S", 10 * LIMIT_S)
 
 
 class Peer:
@@ -154,7 +154,7 @@ async def test_the_code_of_a_new_task_runs_after_the_response_is_written(
 async def test_a_peer_that_does_not_read_delays_the_code_for_a_limited_time(
     connect: Callable[[Any], Awaitable[None]], agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submission, "_START_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(execution, "_START_TIMEOUT_S", 0.01)
     peer = Peer(f"{SERVICE}/StreamMessage", stream_request().SerializeToString())
     async with asyncio.timeout(LIMIT_S):
         await connect(peer)

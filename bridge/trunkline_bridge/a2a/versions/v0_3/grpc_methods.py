@@ -8,7 +8,7 @@ from trunkline.a2a_wire import operations as wire
 from trunkline.a2a_wire.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError, invalid_params
 from trunkline.a2a_wire.protocol import V0_3
 from trunkline_bridge.a2a.operations import request_parser as parser
-from trunkline_bridge.a2a.operations.operation_table import OPERATIONS, unchanged
+from trunkline_bridge.a2a.operations.operation_table import SERVED_OPERATIONS, unchanged
 from trunkline_bridge.a2a.versions.grpc_service import GrpcMethod, GrpcService
 
 # The names that can't be derived from the reason of the error.
@@ -83,7 +83,7 @@ SERVICE: Final = GrpcService(
             from_core=method.write_response,
             check=_CHECKS.get(operation.wire.name, operation.check),
         )
-        for operation in OPERATIONS
+        for operation in SERVED_OPERATIONS
         if (method := operation.wire.v0_3) is not None
     ],
 )

@@ -10,7 +10,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import operations as wire
 from trunkline.a2a_wire.protocol import V1_0
 from trunkline.v1 import message_pb2, task_pb2
-from trunkline_bridge.a2a.operations.operation_table import OPERATIONS, unchanged
+from trunkline_bridge.a2a.operations.operation_table import SERVED_OPERATIONS, unchanged
 from trunkline_bridge.a2a.versions.grpc_service import GrpcMethod, GrpcService
 from trunkline_bridge.a2a.versions.grpc_status import error_text
 
@@ -39,6 +39,6 @@ SERVICE: Final = GrpcService(
             from_core=_RESPONSES.get(operation.wire.name, unchanged),
             check=operation.check,
         )
-        for operation in OPERATIONS
+        for operation in SERVED_OPERATIONS
     ],
 )

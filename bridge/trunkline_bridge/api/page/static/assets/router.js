@@ -67,6 +67,8 @@ export function navigate(link, { replace = false } = {}) {
  * @param {Record<string, string | number | null | undefined>} changes Empty values remove a part.
  */
 export function changeQuery(changes) {
-  const current = Object.fromEntries(route.peek().query);
-  navigate(href(route.peek().segments, { ...current, ...changes }), { replace: true });
+  const { path, segments, query } = route.peek();
+  // A link that was just followed has changed the location, and `route` follows in an event: the view is about to go.
+  if (parse().path !== path) return;
+  navigate(href(segments, { ...Object.fromEntries(query), ...changes }), { replace: true });
 }

@@ -3,7 +3,7 @@
 import { getJson } from "../api.js";
 import { Badge, Button, Empty, ErrorState, Id, Loading, PageHeader } from "../components/basics.js";
 import { Select } from "../components/fields.js";
-import { changeQuery, href, navigate } from "../router.js";
+import { changeQuery, href, navigate, routePath } from "../router.js";
 import { Conversation } from "../store/conversation.js";
 import { asApiError } from "../store/hooks.js";
 import { useAgents } from "../store/mesh.js";
@@ -77,7 +77,7 @@ function useConversation(agent, taskId) {
     if (!agent || (now?.agent === agent && taskId && now.has(taskId))) return;
     now?.close();
     const next = new Conversation(agent, (id) => {
-      if (current.current === next) changeQuery({ agent, task: id });
+      if (current.current === next && routePath.peek() === "chat") changeQuery({ agent, task: id });
     });
     current.current = next;
     void next.open(taskId);

@@ -1,10 +1,9 @@
-"""Limits of accounts at a bridge: the rate of requests, and the number of open streams."""
+"""Limits the rate of requests of each account at a bridge."""
 
 import math
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from trunkline.core.settings import AccountLimits, LimitSettings
@@ -15,10 +14,10 @@ from trunkline.errors import LimitExceededError
 _MAX_ACCOUNTS: Final = 10_000
 
 
-class AccountLimiter:
-    """The limits of accounts at this bridge. Each bridge of a mesh counts on its own.
+class RequestRates:
+    """The rates of accounts at this bridge. Each bridge of a mesh counts on its own.
 
-    Callers without credentials share one account, and so its limits.
+    Callers without credentials share one account, and so its rate.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class AccountLimiter:
         # theoretical arrival time of the generic cell rate algorithm. The account that was refused
         # or admitted last is the last.
         self._idle_at: OrderedDict[str, float] = OrderedDict()
-        self._streams: Counter[str] = Counter()
 
     def count_request(self, account: str) -> None:
         """Count a request.
@@ -64,25 +62,6 @@ class AccountLimiter:
             problem = f"account {account!r} may send {_describe_rate(rate)}, and {burst} at once"
             raise LimitExceededError(problem, str(math.ceil(wait_s)))
         self._idle_at[account] = idle_at_s + 1 / rate
-
-    @contextmanager
-    def count_stream(self, account: str) -> Iterator[None]:
-        """Count a stream as open within the block.
-
-        Raises:
-            LimitExceededError: the account has too many.
-        """
-        limit = self._limits.of_account(account).streams
-        if limit is not None and self._streams[account] >= limit:
-            problem = f"account {account!r} has {limit} open streams, and may have no more"
-            raise LimitExceededError(f"{problem}; close one, or wait until one ends", "1")
-        self._streams[account] += 1
-        try:
-            yield
-        finally:
-            self._streams[account] -= 1
-            if not self._streams[account]:
-                del self._streams[account]
 
 
 def _describe_rate(rate: float) -> str:
