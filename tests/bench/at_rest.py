@@ -9,6 +9,7 @@ import asyncio
 import base64
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,9 @@ from typing import Final
 
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.journal.opening import open_journal
 from trunkline.core.encryption import Keyring, KeySource
 from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
 from trunkline.journal.events import build_draft, delta_event
@@ -127,10 +131,10 @@ WORKS: Final[dict[str, tuple[Work, str]]] = {
 }
 
 
-def open_journal(folder: Path, shape: str) -> Journal:
+def open_shape(folder: Path, shape: str) -> Journal:
     key = base64.b64encode(os.urandom(32)).decode() if shape == "encrypted" else ""
     keyring = Keyring.open(folder / shape, KeySource(keys=key))
-    return Journal.open(folder / shape / "journal.db", keyring=keyring)
+    return open_journal(folder / shape / "journal.db", keyring=keyring)
 
 
 async def run_round(work: Work, journal: Journal) -> float:
@@ -149,7 +153,7 @@ async def main(rounds: int) -> None:
     print("| work | CPU µs per | plain | encrypted | encrypted |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
-        journals = {shape: open_journal(Path(name), shape) for shape in SHAPES}
+        journals = {shape: open_shape(Path(name), shape) for shape in SHAPES}
         for label, (work, unit) in WORKS.items():
             costs: dict[str, list[float]] = {shape: [] for shape in SHAPES}
             for number in range(rounds + 1):

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.agents.inline_agents import NOTHING, define, message
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 
@@ -49,7 +49,7 @@ async def measure(options: argparse.Namespace, text: str) -> float:
     """Return the CPU seconds of one round."""
     pace = Pace(tasks=options.tasks, rate=options.rate, seconds=options.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal.open(Path(folder) / "journal.db")
+        journal = open_journal(Path(folder) / "journal.db")
         async with TaskHost(journal, [define(pace.run)]) as host:
             ids = []
             for _ in range(options.tasks):

@@ -18,6 +18,9 @@ from typing import Literal
 
 from google.protobuf import __version__ as protobuf_version
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.journal.opening import open_journal
 from trunkline.journal.events import Draft, build_draft, delta_event
 from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2
@@ -127,7 +130,7 @@ async def main(synchronous: Literal["normal", "full"]) -> None:
         f"synchronous={synchronous}"
     )
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal.open(Path(folder) / "journal.db", synchronous=synchronous)
+        journal = open_journal(Path(folder) / "journal.db", synchronous=synchronous)
         await measure("one task, one event a commit", one_task, journal, "commit")
         await measure("64 tasks, one event each a commit", many_tasks, journal, "event")
         await measure("the same, prepared drafts", many_tasks_prepared, journal, "event")

@@ -21,12 +21,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.agents.inline_agents import define, message
+from harness.journal.opening import open_journal
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import issue
 from trunkline.core.identity import MeshCredentials, Role, StatementSigner
 from trunkline.core.settings import AccountPolicy, PolicySettings
 from trunkline.core.users import User, current_user
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.authorization import MeshAuthorizer, check_user
@@ -105,7 +105,7 @@ async def run(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         accounts={_ACCOUNT: AccountPolicy(agents=("tested",), methods=_METHODS)},
     )
     bridge = issue(folder, role=Role.BRIDGE)
-    journal = Journal.open(folder / "journal.db")
+    journal = open_journal(folder / "journal.db")
     rounds: dict[str, list[float]] = {case: [] for case in _CASES}
     async with TaskHost(journal, [define(answer)]) as host, AsyncExitStack() as stack:
         clients = [

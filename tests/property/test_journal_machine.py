@@ -71,7 +71,7 @@ class JournalMachine(RuleBasedStateMachine):
         # Small tails make readers use the store as well.
         self.journal = Journal(
             suspending(store) if self.is_suspending else store,
-            store.read_unfinished(),
+            await store.list_unfinished(),
             tail_bytes=400,
             retention=Retention(compact_after_s=0),
         )

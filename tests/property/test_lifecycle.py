@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.agents.inline_agents import define, start
 from harness.examples import share
+from harness.journal.opening import open_journal
 from trunkline.errors import InvalidAgentResponseError, TaskNotCancelableError
-from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, TRANSITIONS, State
@@ -59,7 +59,7 @@ async def run_turn(
     folder: Path, actions: Sequence[str], cancel_after: int | None
 ) -> tuple[list[State.ValueType], snapshot_pb2.TaskSnapshot, bool]:
     """Run the turn; return the states in the journal, its fold, and the success of the cancel."""
-    journal = Journal.open(folder / "journal.db")
+    journal = open_journal(folder / "journal.db")
     try:
         async with TaskHost(journal, [define(ActionAgent(actions).run)]) as host:
             task_id = await start(host)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.agents.inline_agents import NOTHING, define_runtime, message, status_texts
 from harness.examples import share
 from harness.journal.host_death import find_replayed, replay_journal
+from harness.journal.opening import open_journal
 from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
 from trunkline.journal.journal import Journal
 from trunkline.tasks.host import TaskHost
@@ -162,12 +163,12 @@ def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
 
 
 async def check_crashes(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
-    journal = Journal.open(folder / "0.db")
+    journal = open_journal(folder / "0.db")
     expected = await run_to_end(journal, agent, "")
     task_id = expected.task.id
     snapshot = expected
     for number, position in enumerate(cuts, 1):
-        next_journal = Journal.open(folder / f"{number}.db")
+        next_journal = open_journal(folder / f"{number}.db")
         at = await cut_point(journal, task_id, position)
         await replay_journal(journal, task_id, next_journal, until=at)
         await journal.close()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import OpenHost
+from harness.journal.opening import open_journal
 from trunkline.agents import FunctionAgent
 from trunkline.core.settings import Settings
-from trunkline.journal.journal import Journal
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.resources import CancelChild, OtherHosts
@@ -30,7 +30,7 @@ async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
             cancel_child: CancelChild | None = None,
             budgets: Budgets | None = None,
         ) -> TaskHost:
-            journal = Journal.open(journal_path)
+            journal = open_journal(journal_path)
             stack.push_async_callback(journal.close)
             return await stack.enter_async_context(
                 TaskHost(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from trunkline.core.database import DAMAGED, translate_errors
 from trunkline.core.encryption import Keyring
@@ -43,7 +43,6 @@ from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.measurements import count_failed_commit, record_commit
 from trunkline.journal.retention import Retention
 from trunkline.journal.side_tables import AliasTable, WebhookTable
-from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.tail import Tails
@@ -93,7 +92,11 @@ class Journal:
         path: Path | None = None,
         keyring: Keyring | None = None,
     ) -> None:
-        """Use a store, which has these unfinished tasks. `open` and `take_over` open a file."""
+        """Use a store that a `JournalCatalog` has opened, which has these unfinished tasks.
+
+        `tail_bytes` of each task's latest events stay in memory. Ended tasks are compacted and
+        deleted after the times of `retention`, which each renewal of the lease checks.
+        """
         self.id: str = store.id
         self.path = path
         """The journal's file, if it has one. Files of its tasks are stored beside it."""
@@ -137,67 +140,6 @@ class Journal:
         """Called after each commit with the rows of tasks that it created, or whose state or
         metadata it changed. It must be fast and must not raise."""
         TASKS_OPEN.watch(self, Journal._count_open)
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        synchronous: Literal["normal", "full"] = "normal",
-        tail_bytes: int = _TAIL_BYTES,
-        retention: Retention = _RETENTION,
-        keyring: Keyring | None = None,
-    ) -> Self:
-        """Open the journal in a file, or create it there.
-
-        With `normal`, commits survive the death of the process; with `full`, also a power failure.
-        `tail_bytes` of each task's latest events stay in memory. Ended tasks are compacted and
-        deleted after the times of `retention`, which each renewal of the lease checks. If the
-        keyring has data keys, the journal and the files of its tasks are encrypted.
-
-        Raises:
-            ConfigurationError: it is encrypted under a key that the keyring does not have.
-            JournalUnavailableError: another process has it open, it is not a journal, or it can't
-                be read or written.
-        """
-        store = SqliteStore.open(path, synchronous=synchronous, keyring=keyring)
-        return cls(
-            store,
-            store.read_unfinished(),
-            tail_bytes=tail_bytes,
-            retention=retention,
-            path=path,
-            keyring=keyring,
-        )
-
-    @classmethod
-    def take_over(
-        cls,
-        path: Path,
-        *,
-        synchronous: Literal["normal", "full"] = "normal",
-        tail_bytes: int = _TAIL_BYTES,
-        retention: Retention = _RETENTION,
-        keyring: Keyring | None = None,
-    ) -> Self:
-        """Open the journal of another process whose lease has expired.
-
-        If that process still exists, for example stopped, it is killed. This blocks until it is
-        gone, so call it in a thread. The epoch increases.
-
-        Raises:
-            JournalUnavailableError: the owner's lease holds, another process was faster, or the
-                journal can't be read or written.
-        """
-        store = SqliteStore.take_over(path, synchronous=synchronous, keyring=keyring)
-        return cls(
-            store,
-            store.read_unfinished(),
-            tail_bytes=tail_bytes,
-            retention=retention,
-            path=path,
-            keyring=keyring,
-        )
 
     async def __aenter__(self) -> Self:
         return self

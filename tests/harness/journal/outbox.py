@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Self
 
 from harness.journal.builders import append, begin, completed, created
-from harness.journal.suspending_store import suspending
+from harness.journal.opening import open_journal
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import SqliteStore
 from trunkline.tasks.outbox import Outbox, PushConfigs, RetryPolicy
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 
@@ -51,11 +49,7 @@ class OutboxBench:
 
     async def reopen(self) -> None:
         """Open the journal with a new outbox."""
-        if self.is_suspending:
-            store = SqliteStore.open(self.path)
-            self.journal = Journal(suspending(store), store.read_unfinished(), path=self.path)
-        else:
-            self.journal = Journal.open(self.path)
+        self.journal = open_journal(self.path, is_suspending=self.is_suspending)
         pace = RetryPolicy(
             give_up_s=24 * 3600.0,
             now_s=lambda: self.clock.now_s,

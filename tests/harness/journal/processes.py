@@ -14,10 +14,10 @@ import asyncio, os, sys
 from pathlib import Path
 from harness.journal.builders import begin, created
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
 async def main():
-    journal = Journal.open(Path(sys.argv[1]))
+    journal = open_journal(Path(sys.argv[1]))
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
@@ -35,10 +35,10 @@ import asyncio, itertools, sys
 from pathlib import Path
 from harness.journal.builders import append, begin, created
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
 async def main():
-    journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
+    journal = open_journal(Path(sys.argv[1]), synchronous=sys.argv[2])
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "0 ")])])

@@ -43,7 +43,7 @@ async def write_task(journal: Journal, *, is_ended: bool) -> str:
 async def write_journal(path: Path, keyring: Keyring | None) -> list[str]:
     """Write a journal with a compacted, an ended and an unfinished task; return their ids."""
     store = SqliteStore.open(path, keyring=keyring)
-    journal = Journal(store, store.read_unfinished(), path=path, keyring=keyring)
+    journal = Journal(store, [], path=path, keyring=keyring)
     task_ids = [await write_task(journal, is_ended=True)]
     compactor = Compactor(store, Retention(compact_after_s=0))
     await compactor.scan()

@@ -15,12 +15,12 @@ import pytest
 
 from harness.agents.shop import ToolsWithoutTasks
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, model_server, say
 from trunkline.agents.calls.tool_source import ToolListing
 from trunkline.agents.reasoning import ModelChoice, ReasoningAgent
 from trunkline.agents.reasoning.message_repair import CALL_INTERRUPTED
 from trunkline.core.json_values import parse_dict, read_member
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -99,7 +99,7 @@ class Life:
 
 @asynccontextmanager
 async def life(folder: Path, model: str, tools: LookTool) -> AsyncIterator[Life]:
-    journal = Journal.open(folder / "journal.db")
+    journal = open_journal(folder / "journal.db")
     card = agent_card_pb2.AgentCard(name="looker", default_input_modes=["text/plain"])
     choice = ModelChoice(model, check=False)
     agent = ReasoningAgent(card, servers=["s"], tools=tools, model=choice)

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from harness.journal.opening import open_journal
 from harness.mcp.scripted_servers import AWKWARD, tool_request
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
@@ -115,7 +116,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
             ReasoningAgent(spec.build_card(), servers=spec.servers, tools=tools)
             for spec in agents_from_config(config)
         ]
-        journal = Journal.open(tmp_path / "journal.db")
+        journal = open_journal(tmp_path / "journal.db")
         stack.push_async_callback(journal.close)
         host = await stack.enter_async_context(TaskHost(journal, agents))
         yield Mesh(host, adapter, tools, config)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import NOTHING, define, message, status_texts
+from harness.journal.opening import open_journal
 from harness.mesh.identity import mesh_credentials
 from trunkline.errors import (
     InvalidArgumentError,
@@ -17,7 +18,6 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient, MeshChannel, TaskStream
 from trunkline.mesh.client.status import translate_errors
 from trunkline.mesh.server import MeshServer
@@ -69,7 +69,7 @@ def script() -> Script:
 
 @pytest.fixture
 async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
 
     async def run(task: TaskContext) -> None:
         await script(task)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import define, message
+from harness.journal.opening import open_journal
 from harness.mesh.identity import mesh_credentials
 from trunkline.errors import (
     FencedError,
@@ -16,7 +17,6 @@ from trunkline.errors import (
     TaskNotFoundError,
     WebhookNotFoundError,
 )
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient
 from trunkline.mesh.server import MeshServer
 from trunkline.processes.hosting import add_host_services
@@ -45,7 +45,7 @@ async def ask_or_answer(task: TaskContext) -> None:
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[HostClient]:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
     async with TaskHost(journal, [define(ask_or_answer)]) as hosts:
         server = MeshServer(mesh_credentials())
         add_host_services(server, hosts)

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.agents.inline_agents import NOTHING, define, message, texts
+from harness.journal.opening import open_journal
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import serving_nonsense
 from harness.mesh.processes import free_address
@@ -29,7 +30,6 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.journal.events import parse_header
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
 from trunkline.mesh.client.trunk import REQUEST_BYTES
 from trunkline.mesh.client.trunk_connection import WINDOW_BYTES
@@ -85,7 +85,7 @@ def script() -> Script:
 
 @pytest.fixture
 async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
 
     async def run(task: TaskContext) -> None:
         await script(task)
@@ -498,12 +498,12 @@ import asyncio, sys
 from pathlib import Path
 from harness.mesh.identity import mesh_credentials
 from trunkline_agents.echo.agent import echo
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 from trunkline.mesh.server import MeshServer
 from trunkline.tasks.host import TaskHost
 
 async def main():
-    journal = Journal.open(Path(sys.argv[1]))
+    journal = open_journal(Path(sys.argv[1]))
     async with TaskHost(journal, [echo]) as host:
         server = MeshServer(mesh_credentials())
         server.add_message_service(host)

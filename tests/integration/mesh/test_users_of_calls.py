@@ -13,6 +13,7 @@ import pytest
 
 from harness.agents.inline_agents import define, message, status_texts
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from harness.mesh.small_mesh import PATIENCE_S
@@ -21,7 +22,6 @@ from trunkline.core.identity.statement_tokens import LIFETIME_S, sign_statement
 from trunkline.core.settings import AccountPolicy, PolicySettings, Settings
 from trunkline.core.users import USER_METADATA, User, current_statement, current_user
 from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, HostClient, MeshChannel
 from trunkline.mesh.client.methods import canceling
 from trunkline.mesh.client.status import translate_errors
@@ -96,7 +96,7 @@ async def meeting(tmp_path: Path) -> AsyncIterator[Meeting]:
 
 @asynccontextmanager
 async def open_meeting(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[Meeting]:
-    journal = Journal.open(folder / "journal.db")
+    journal = open_journal(folder / "journal.db")
     statements: list[str] = []
     is_waiting = asyncio.Event()
 
@@ -451,14 +451,14 @@ async def test_a_stored_statement_works_after_a_restart_until_it_ends(
             await send(client, ALICE)
 
         parent = define(call_others, repeatable=True)
-        first = await TaskHost(Journal.open(path), [parent]).__aenter__()
+        first = await TaskHost(open_journal(path), [parent]).__aenter__()
         user = current_user.set(User("acme", "alice", statement=statement))
         accepted = await first.submit("tested", message("begin"), submission(ALICE))
         assert isinstance(accepted, SubmitResult)
         current_user.reset(user)
         await reached.wait()
         await kill_host(first)
-        async with TaskHost(Journal.open(path), [parent]) as second:
+        async with TaskHost(open_journal(path), [parent]) as second:
             ended = await second.wait_turn(accepted.task_id)
             await second.journal.close()
     assert ended.task.status.state == state

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from harness.journal.opening import open_journal
 from harness.journal.protected import SECRET_TEXT, new_key, open_keyring, write_journal
 from trunkline.cli.commands import data as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import ConfigurationError
 from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
-from trunkline.journal.journal import Journal
 
 KEY, OTHER = new_key(), new_key()
 
@@ -98,7 +98,7 @@ def test_a_backup_is_encrypted_and_is_restored_with_the_key(data: Path, tmp_path
     assert (report["problems"], report["plain_rows"]) == ([], 0)
 
     async def read() -> str:
-        journal = Journal.open(new / "journals" / "mesh.db", keyring=open_keyring(new, KEY))
+        journal = open_journal(new / "journals" / "mesh.db", keyring=open_keyring(new, KEY))
         (row,) = journal.list_unfinished()
         snapshot = await journal.snapshot(row.task_id)
         await journal.close()

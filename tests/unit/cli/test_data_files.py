@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import completed, created
+from harness.journal.opening import open_journal
 from trunkline.cli.commands import data as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.journal.artifacts import Blob, BlobStore, Reference, blob_folder
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2
 
 
 async def _write(path: Path) -> Blob:
     """Make a journal with a task that has a file."""
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = journal.new_task_id()
     # The content looks like a database and belongs to no store.
     content = b"SQLite format 3\x00" + bytes(300_000)

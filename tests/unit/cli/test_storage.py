@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.journal.builders import append, begin, completed, created
+from harness.journal.opening import open_journal
 from harness.journal.processes import WRITER, end, start
 from harness.journal.protected import open_keyring
 from harness.mesh.command_line import CompletedCommand, run_in_process
 from trunkline.core.encryption import Keyring
 from trunkline.errors import CursorExpiredError
 from trunkline.journal.events import build_draft, parse_header
-from trunkline.journal.journal import Journal, Retention
+from trunkline.journal.journal import Retention
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, to_row
 
@@ -32,7 +33,7 @@ async def write(
     path: Path, *, retention: Retention | None = None, keyring: Keyring | None = None
 ) -> list[str]:
     """Make a journal with an ended and an unfinished task; return their ids."""
-    journal = Journal.open(path, retention=retention or Retention(), keyring=keyring)
+    journal = open_journal(path, retention=retention or Retention(), keyring=keyring)
     tasks = []
     for is_ended in (True, False):
         task_id = journal.new_task_id()
@@ -118,7 +119,7 @@ def test_a_journal_that_is_being_written_is_checked_and_copied(
 
 async def numbers(path: Path, task_id: str) -> int:
     """Return the last of the numbers in a task, and check that there are no gaps."""
-    journal = Journal.open(path)
+    journal = open_journal(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     await journal.close()
     reports = [int(word) for word in text.split()]
@@ -200,7 +201,7 @@ def test_a_restored_backup_equals_the_original(data: Path, tmp_path: Path) -> No
 
 async def compare(first: Path, second: Path) -> None:
     """Check that both hold the same tasks, and that the second refuses cursors of later events."""
-    original, restored = Journal.open(first), Journal.open(second)
+    original, restored = open_journal(first), open_journal(second)
     (row,) = original.list_unfinished()
     assert await original.snapshot(row.task_id) == await restored.snapshot(row.task_id)
     assert restored.epoch == original.epoch + 1

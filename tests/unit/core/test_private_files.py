@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.journal.opening import open_journal, take_over_journal
 from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
 from trunkline.core import private_files
 from trunkline.core.private_files import (
@@ -20,7 +21,6 @@ from trunkline.core.private_files import (
 from trunkline.core.settings import Settings
 from trunkline.core.settings.addresses import HostPort
 from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
 from trunkline.observe.traces.store import SpanStore
 from trunkline.processes.registry import serve_registry
@@ -200,7 +200,7 @@ async def test_a_journal_with_a_link_is_neither_opened_nor_read(
 ) -> None:
     folder = tmp_path / "journals"
     path = folder / "journal.db"
-    await Journal.open(path).close()
+    await open_journal(path).close()
     target = tmp_path / "target"
     target.touch(mode=0o600)
     file = Path(f"{path}{suffix}")
@@ -209,7 +209,7 @@ async def test_a_journal_with_a_link_is_neither_opened_nor_read(
     file.symlink_to(target)  # noqa: ASYNC240
     before = target.read_bytes()
     with pytest.raises(JournalUnavailableError, match=r"symbolic link|remove that link"):
-        Journal.open(path)
+        open_journal(path)
     if suffix != ".lock":
         with pytest.raises(JournalUnavailableError, match="symbolic link"):
             inspect_journal(path)
@@ -220,12 +220,12 @@ async def test_a_journal_with_a_link_is_neither_opened_nor_read(
 @pytest.mark.usefixtures("shared_groups")
 async def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    await Journal.open(path).close()
+    await open_journal(path).close()
     path.chmod(0o660)
     with pytest.raises(JournalUnavailableError, match="chmod go-w"):
-        Journal.open(path)
+        open_journal(path)
     with pytest.raises(JournalUnavailableError, match="chmod go-w"):
-        Journal.take_over(path)
+        take_over_journal(path)
 
 
 async def run_registry(data_dir: Path) -> None:

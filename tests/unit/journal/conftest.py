@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal.suspending_store import suspending
+from harness.journal.opening import open_journal
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import SqliteStore
 
 
 @pytest.fixture(params=["normal", "full", "suspending"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     """Return a journal that commits at once, in a thread, and in a store that suspends it."""
-    path = tmp_path / "journal.db"
-    if request.param == "suspending":
-        store = SqliteStore.open(path)
-        opened = Journal(suspending(store), store.read_unfinished(), path=path)
-    else:
-        opened = Journal.open(path, synchronous=request.param)
+    is_suspending = request.param == "suspending"
+    opened = open_journal(
+        tmp_path / "journal.db",
+        synchronous="normal" if is_suspending else request.param,
+        is_suspending=is_suspending,
+    )
     yield opened
     await opened.close()

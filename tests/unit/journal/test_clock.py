@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import completed, created, working
+from harness.journal.opening import open_journal
 from trunkline.core.database.process import boot_id
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import build_draft, parse_header
@@ -59,7 +60,7 @@ async def test_times_of_events_do_not_go_back_after_a_restart(
     tmp_path: Path, set_wall: SetWall, last: event_pb2.Event, is_killed: bool
 ) -> None:
     path = tmp_path / "journals" / "journal.db"
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([last])])
@@ -69,7 +70,7 @@ async def test_times_of_events_do_not_go_back_after_a_restart(
         path = Path(shutil.copytree(path.parent, tmp_path / "killed")) / path.name
     await journal.close()
     set_wall(-DAY_NS)
-    journal = Journal.open(path)
+    journal = open_journal(path)
     assert min(await write_and_read_times(journal, 1, set_wall, -DAY_NS)) >= last_ns
     await journal.close()
 
@@ -79,7 +80,7 @@ async def test_a_key_keeps_its_lifetime_when_the_wall_clock_is_changed(
     tmp_path: Path, set_wall: SetWall, shift_ns: int
 ) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     set_wall(shift_ns)
@@ -87,7 +88,7 @@ async def test_a_key_keeps_its_lifetime_when_the_wall_clock_is_changed(
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert (again.task_id, again.is_new) == (task_id, False)
     await journal.close()
-    journal = Journal.open(path)
+    journal = open_journal(path)
     await journal.renew_lease(10.0)
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert (again.task_id, again.is_new) == (task_id, False)
@@ -97,7 +98,7 @@ async def test_a_key_keeps_its_lifetime_when_the_wall_clock_is_changed(
 async def test_a_key_expires_by_the_journals_age_when_the_wall_clock_is_set_back(
     tmp_path: Path, set_wall: SetWall
 ) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     set_wall(-10 * DAY_NS)

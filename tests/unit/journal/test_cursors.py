@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.journal.builders import append, begin, created, working
+from harness.journal.opening import open_journal
 from harness.journal.processes import WRITER, end, start
 from trunkline.errors import CursorExpiredError, TaskNotFoundError
 from trunkline.journal.events import build_draft, parse_header
@@ -45,14 +46,14 @@ async def test_a_cursor_of_an_event_lost_in_a_power_failure_is_refused(
     write(process, 50)
     process.kill()
     end(process)
-    journal = Journal.open(path)
+    journal = open_journal(path)
     last_seen = await journal.head(task_id)
     epoch = parse_header((await journal.read(task_id, last_seen - 1))[0]).epoch
     await journal.check_cursor(task_id, last_seen, epoch)
     await journal.close()
 
     copy(backup, path)
-    journal = Journal.open(path)
+    journal = open_journal(path)
     head = await journal.head(task_id)
     assert 20 < head < last_seen
     assert journal.epoch == epoch + 1
@@ -75,14 +76,14 @@ async def test_a_cursor_of_an_event_lost_in_a_power_failure_is_refused(
 async def test_the_owner_of_a_journal_is_on_disk_before_its_first_event(tmp_path: Path) -> None:
     # Otherwise a power failure could restore a journal without a record of its owner.
     path, backup = tmp_path / "journal.db", tmp_path / "kept.db"
-    await Journal.open(path).close()
+    await open_journal(path).close()
     process = start(WRITER, path, "normal", "asked")
     assert process.stdout is not None
     process.stdout.readline()
     copy(path, backup)
     process.kill()
     end(process)
-    journal = Journal.open(backup)
+    journal = open_journal(backup)
     assert journal.epoch == 2
     await journal.close()
 

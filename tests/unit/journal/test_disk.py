@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import append, begin, completed, created
+from harness.journal.opening import open_journal
 from harness.journal.processes import start
 from trunkline.core.database import connect
 from trunkline.errors import JournalUnavailableError
@@ -38,11 +39,11 @@ from pathlib import Path
 from harness.journal.builders import append, begin, completed, created
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
 async def main():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
+    journal = open_journal(Path(sys.argv[1]), synchronous=sys.argv[2])
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "0 ")])])
@@ -82,7 +83,7 @@ async def test_a_full_disk_is_reported_and_used_again_once_it_has_space(
     assert problems == ["the disk can't be read or written; check it, and the space on it"]
     process.kill()
     process.communicate()
-    journal = Journal.open(path)
+    journal = open_journal(path)
     numbers = [int(word) for word in (await read_text(journal, task_id)).split()]
     assert numbers == list(range(int(count) + 1))
     assert (await journal.row(task_id)).is_ended
@@ -144,7 +145,7 @@ async def test_no_task_begins_or_ends_in_files_that_were_deleted(
 
 
 async def test_restored_files_are_used_again(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
     task_id = await start_task(journal)
     elsewhere = tmp_path / "away"
     elsewhere.mkdir()
@@ -164,13 +165,13 @@ READER = """
 import os, sys
 from pathlib import Path
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:
     os.seteuid(65534)
 try:
-    Journal.open(Path("journal.db"))
+    open_journal(Path("journal.db"))
 except JournalUnavailableError as error:
     print(error.problem, flush=True)
 """
@@ -182,7 +183,7 @@ async def test_a_file_without_read_or_write_permission_is_reported(
     tmp_path: Path, file_mode: int, folder_mode: int
 ) -> None:
     folder = tmp_path / "data"
-    await Journal.open(folder / "journal.db").close()
+    await open_journal(folder / "journal.db").close()
     (folder / "journal.db").chmod(file_mode)
     folder.chmod(folder_mode)
     process = start(READER, folder)
@@ -215,7 +216,7 @@ async def test_a_failed_checkpoint_fails_no_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = await start_task(journal)
     checkpointer = journal._store._checkpointer  # type: ignore[attr-defined]
     checkpointer._connection.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import append, completed, created
+from harness.journal.opening import open_journal
 from harness.journal.processes import end, start
 from harness.journal.protected import (
     SECRET_TEXT,
@@ -58,7 +59,7 @@ async def test_the_file_shows_no_content(folder: Path, path: Path) -> None:
     stored = b"".join(file.read_bytes() for file in path.parent.iterdir())
     for secret in (SECRET_TEXT, SECRET_TOKEN, "hook.example", "hello"):
         assert secret.encode() not in stored
-    journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+    journal = open_journal(path, keyring=open_keyring(folder, KEY))
     await read(journal, task_ids)
     assert len(await journal._store.list_unfinished()) == 1
     await journal.close()
@@ -80,7 +81,7 @@ async def test_statements_of_users_are_encrypted(folder: Path, path: Path) -> No
 async def test_old_events_of_a_long_task_are_read_from_many_commits(
     folder: Path, path: Path
 ) -> None:
-    journal = Journal.open(path, keyring=open_keyring(folder, KEY), tail_bytes=0)
+    journal = open_journal(path, keyring=open_keyring(folder, KEY), tail_bytes=0)
     first = await write_task(journal, is_ended=False)
     second = await write_task(journal, is_ended=False)
     for number in range(200):
@@ -97,7 +98,7 @@ async def test_plain_content_is_encrypted_when_a_key_is_set(folder: Path, path: 
     keyring = open_keyring(folder, KEY)
     before = check_journal(path, keyring)
     assert (before.problems, before.encrypted_count) == ([], 0)
-    journal = Journal.open(path, keyring=keyring)
+    journal = open_journal(path, keyring=keyring)
     encrypted = await write_task(journal, is_ended=False)
     await read(journal, [*plain, encrypted])
     await journal.close()
@@ -122,7 +123,7 @@ async def test_a_lost_key_or_keyring_is_reported_at_the_start(folder: Path, path
         keyring_path(folder).unlink(missing_ok=True)
     assert [file.name for file in path.parent.iterdir()] == ["mesh.db"]
     with pytest.raises(ConfigurationError, match="restore the keyring"):
-        Journal.open(path)
+        open_journal(path)
     assert any("has no keyring" in problem for problem in check_journal(path).problems)
 
 
@@ -141,7 +142,7 @@ async def test_a_running_host_goes_on_without_a_journal_of_another_key(
 
 async def test_keys_are_rotated_under_a_running_host(folder: Path, path: Path) -> None:
     keyring = open_keyring(folder, KEY)
-    journal = Journal.open(path, keyring=keyring)
+    journal = open_journal(path, keyring=keyring)
     task_id = await write_task(journal, is_ended=False)
     both = Settings(data_dir=folder, encryption_key=f"{OTHER} {KEY}")
     new_id = rewrap(both, with_new_data_key=True).data_keys[-1].id
@@ -153,7 +154,7 @@ async def test_keys_are_rotated_under_a_running_host(folder: Path, path: Path) -
     await journal.renew_lease(10.0)
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "latest")])])
     await journal.close()
-    journal = Journal.open(path, keyring=open_keyring(folder, OTHER))
+    journal = open_journal(path, keyring=open_keyring(folder, OTHER))
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     assert text == f"{SECRET_TEXT}morelaterlatest"
     await journal.close()
@@ -165,11 +166,11 @@ from pathlib import Path
 from harness.journal.builders import append, completed, created
 from harness.journal.protected import open_keyring, write_task
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
 async def main():
     path = Path(sys.argv[1])
-    journal = Journal.open(path, keyring=open_keyring(path.parent.parent, sys.argv[2]))
+    journal = open_journal(path, keyring=open_keyring(path.parent.parent, sys.argv[2]))
     task_id = await write_task(journal, is_ended=False)
     print(task_id, flush=True)
     while True:
@@ -194,7 +195,7 @@ def test_a_killed_host_leaves_a_journal_without_problems(folder: Path, path: Pat
     shutil.copytree(folder, folder.parent / "copy")
 
     async def open_again() -> None:
-        journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+        journal = open_journal(path, keyring=open_keyring(folder, KEY))
         assert await journal.head(task_id) > 30
         await journal.close()
 
@@ -205,7 +206,7 @@ def test_a_killed_host_leaves_a_journal_without_problems(folder: Path, path: Pat
 async def test_a_damaged_row_fails_only_the_submission_that_needs_it(
     folder: Path, path: Path
 ) -> None:
-    journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+    journal = open_journal(path, keyring=open_keyring(folder, KEY))
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="old", content_hash="h")
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
@@ -213,7 +214,7 @@ async def test_a_damaged_row_fails_only_the_submission_that_needs_it(
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE tasks SET metadata = x'00'")
     connection.close()
-    again = Journal.open(path, keyring=open_keyring(folder, KEY))
+    again = open_journal(path, keyring=open_keyring(folder, KEY))
     submissions = [
         again.create(again.new_task_id(), created(), key=key, content_hash="h")
         for key in ("old", "new", "newer")

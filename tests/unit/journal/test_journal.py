@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import append, begin, completed, created, status, working
+from harness.journal.opening import open_journal
 from trunkline.core.database.connection import open_read_only
 from trunkline.core.json_values import read_member, update_struct
 from trunkline.errors import (
@@ -194,7 +195,7 @@ async def test_closing_writes_pending_events(journal: Journal, tmp_path: Path) -
     await journal.close()
     await journal.close()
     assert [await future for future in appends] == [2, 3]
-    again = Journal.open(tmp_path / "journal.db")
+    again = open_journal(tmp_path / "journal.db")
     assert await again.head(task_id) == 3
     await again.close()
 
@@ -287,7 +288,7 @@ async def test_times_out_of_the_storable_range_are_clamped(
 
 
 async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
     rows_before = sum(type(each) is TaskRow for each in gc.get_objects())
     tasks = [journal.new_task_id() for _ in range(1100)]
     for task_id in tasks:
@@ -355,7 +356,7 @@ async def test_events_and_ends_in_flight_leave_no_gap(journal: Journal) -> None:
 
 async def test_a_canceled_close_releases_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path, synchronous="full")
+    journal = open_journal(path, synchronous="full")
     created_task = journal.create(journal.new_task_id(), created())
     closing = asyncio.get_running_loop().create_task(journal.close())
     await asyncio.sleep(0)
@@ -364,13 +365,13 @@ async def test_a_canceled_close_releases_the_journal(tmp_path: Path) -> None:
         await closing
     assert (await created_task).is_new
     await journal.close()
-    await Journal.open(path).close()
+    await open_journal(path).close()
 
 
 async def test_a_listener_that_fails_fails_no_write(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal = Journal.open(tmp_path / "journal.db", synchronous="full")
+    journal = open_journal(tmp_path / "journal.db", synchronous="full")
 
     def fail(_rows: object) -> None:
         journal.on_rows_changed = None

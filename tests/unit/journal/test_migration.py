@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.journal.opening import open_journal
 from harness.journal.protected import SECRET_TEXT, SECRET_TOKEN, open_keyring
 from trunkline.core.encryption import Keyring, keyring_path
 from trunkline.core.json_values import read_member
@@ -124,11 +125,11 @@ async def test_a_journal_of_version_5_is_converted_completely(tmp_path: Path, ki
     before = check_journal(path, keyring)
     assert (before.problems, before.task_count) == ([], 7)
 
-    journal = Journal.open(path, keyring=keyring)
+    journal = open_journal(path, keyring=keyring)
     for _ in range(2):
         await check_content(journal)
         await journal.close()
-        journal = Journal.open(path, keyring=keyring)
+        journal = open_journal(path, keyring=keyring)
     await journal.close()
     after = check_journal(path, keyring)
     assert (after.problems, after.task_count) == ([], 7)
@@ -142,7 +143,7 @@ async def test_a_journal_of_version_4_is_converted_completely(tmp_path: Path) ->
     path = write_file(tmp_path, "plain")
     to_version_4(path)
     assert check_journal(path).problems == []
-    journal = Journal.open(path)
+    journal = open_journal(path)
     assert len(journal.list_unfinished()) == 3
     assert [child.user_statement for child in await journal.list_orphaned_children()] == ["", ""]
     await journal.close()
@@ -162,11 +163,11 @@ async def test_a_conversion_that_fails_changes_nothing(tmp_path: Path) -> None:
     run_raw(path, "INSERT INTO commits (id, payload) VALUES (999, x'0000000412341234')")
     before = dump(path)
     with pytest.raises(JournalUnavailableError, match="damaged"):
-        Journal.open(path)
+        open_journal(path)
     assert dump(path) == before
     assert check_journal(path).problems != []
     run_raw(path, "DELETE FROM commits WHERE id = 999")
-    async with Journal.open(path) as journal:
+    async with open_journal(path) as journal:
         assert len(journal.list_unfinished()) == 3
 
 
@@ -181,7 +182,7 @@ async def test_an_ended_task_that_was_damaged_before_stays_and_is_reported(tmp_p
             "UPDATE settled SET payload = CAST(payload || x'00' AS BLOB) WHERE task_id = ?",
             (task_id,),
         )
-    journal = Journal.open(path, keyring=keyring)
+    journal = open_journal(path, keyring=keyring)
     with pytest.raises(JournalUnavailableError, match="altered"):
         await journal.read(task_id, 0)
     assert len(journal.list_unfinished()) == 3
@@ -194,7 +195,7 @@ def test_a_journal_that_is_encrypted_is_not_converted_without_its_keyring(tmp_pa
     path = write_file(tmp_path, "encrypted")
     before = dump(path)
     with pytest.raises(ConfigurationError, match="restore the keyring"):
-        Journal.open(path)
+        open_journal(path)
     assert dump(path) == before
     assert find_orphaned_journals(path.parent) == []
 
@@ -204,14 +205,14 @@ async def test_an_encrypted_journal_that_another_program_replaced_by_an_earlier_
 ) -> None:
     path = write_file(tmp_path, "encrypted")
     keyring = open_kind(tmp_path, "encrypted")
-    await Journal.open(path, keyring=keyring).close()
+    await open_journal(path, keyring=keyring).close()
     shutil.rmtree(path.parent)
     write_file(tmp_path / "forged", "plain")
     shutil.move(tmp_path / "forged" / "journals", path.parent)
     before = dump(path)
     for reopened in (keyring, open_kind(tmp_path, "encrypted")):
         with pytest.raises(JournalUnavailableError, match="another program replaced it"):
-            Journal.open(path, keyring=reopened)
+            open_journal(path, keyring=reopened)
         assert any("not encrypted" in text for text in check_journal(path, reopened).problems)
     assert dump(path) == before
 

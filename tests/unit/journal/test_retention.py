@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from harness.journal.builders import append, begin, completed, created, status
+from harness.journal.opening import open_journal
 from harness.journal.processes import start
 from harness.polling import wait_for
 from harness.remote.measurements import measuring
@@ -59,7 +60,7 @@ async def run_maintenance(journal: Journal) -> tuple[int, int]:
 
 @pytest.fixture(params=["normal", "full"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
-    opened = Journal.open(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
+    opened = open_journal(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
     yield opened
     await opened.close()
 
@@ -120,7 +121,7 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
     tmp_path: Path, synchronous: Literal["normal", "full"]
 ) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path, synchronous=synchronous, retention=AT_ONCE, tail_bytes=1)
+    journal = open_journal(path, synchronous=synchronous, retention=AT_ONCE, tail_bytes=1)
     task_id = await make_ended_task(journal, *("y" * 900 for _ in range(600)))
     head = await journal.head(task_id)
     refused_count = 0
@@ -144,7 +145,7 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
 async def test_an_unfinished_task_is_neither_compacted_nor_deleted(
     tmp_path: Path, state: task_pb2.TaskState.ValueType
 ) -> None:
-    journal = Journal.open(tmp_path / "journal.db", retention=NOTHING)
+    journal = open_journal(tmp_path / "journal.db", retention=NOTHING)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x"), status(state)])])
@@ -158,7 +159,7 @@ async def test_an_unfinished_task_is_neither_compacted_nor_deleted(
 
 async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path, retention=NEVER)
+    journal = open_journal(path, retention=NEVER)
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
@@ -166,7 +167,7 @@ async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> 
     assert (await journal.row(task_id)).first_available == 1
     await journal.close()
 
-    journal = Journal.open(path, retention=NOTHING)
+    journal = open_journal(path, retention=NOTHING)
     assert await run_maintenance(journal) == (1, 1)
     for read_access in (journal.row, journal.head, lambda deleted_id: journal.read(deleted_id, 0)):
         with pytest.raises(TaskNotFoundError):
@@ -181,7 +182,7 @@ async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> 
 
 async def test_a_row_that_is_deleted_while_it_is_read_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path, retention=NEVER)
+    journal = open_journal(path, retention=NEVER)
     task_id = await make_ended_task(journal)
     await journal.close()
     store = SqliteStore.open(path)
@@ -195,7 +196,7 @@ async def test_a_row_that_is_deleted_while_it_is_read_is_not_kept(tmp_path: Path
         return found
 
     store.find_rows = find_slowly  # type: ignore[method-assign]
-    journal = Journal(store, store.read_unfinished(), retention=NOTHING)
+    journal = Journal(store, [], retention=NOTHING)
     async with asyncio.TaskGroup() as group:
         early = group.create_task(journal.row(task_id))
         await is_read.wait()
@@ -208,7 +209,7 @@ async def test_a_row_that_is_deleted_while_it_is_read_is_not_kept(tmp_path: Path
 
 
 async def test_nothing_is_compacted_early(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db", retention=Retention())
+    journal = open_journal(tmp_path / "journal.db", retention=Retention())
     task_id = await make_ended_task(journal)
     await run_maintenance(journal)
     assert len(await journal.read(task_id, 0)) == 4
@@ -226,7 +227,7 @@ async def test_nothing_is_compacted_early(tmp_path: Path) -> None:
 async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal = Journal.open(tmp_path / "journal.db", retention=AT_ONCE, tail_bytes=1)
+    journal = open_journal(tmp_path / "journal.db", retention=AT_ONCE, tail_bytes=1)
     damaged, other = await make_ended_task(journal), await make_ended_task(journal)
     connection = journal._store._writer.connection  # type: ignore[attr-defined]
     connection.execute(
@@ -272,7 +273,8 @@ async def test_maintenance_is_tried_again_after_any_error(
 COMPACTOR = """
 import asyncio, sys
 from pathlib import Path
-from trunkline.journal.journal import Journal, Retention
+from harness.journal.opening import open_journal
+from trunkline.journal.journal import Retention
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import TaskRow
 
@@ -282,7 +284,7 @@ def written(journal):
     ).fetchone()
 
 async def main():
-    journal = Journal.open(Path(sys.argv[1]), retention=Retention(compact_after_s=0))
+    journal = open_journal(Path(sys.argv[1]), retention=Retention(compact_after_s=0))
     before = None
     while True:
         await journal.renew_lease(10.0)
@@ -298,7 +300,7 @@ asyncio.run(main())
 
 async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path, retention=NEVER)
+    journal = open_journal(path, retention=NEVER)
     tasks = [await make_ended_task(journal, *("y" * 500 for _ in range(60))) for _ in range(6)]
     before = {ended_id: await journal.snapshot(ended_id) for ended_id in tasks}
     await journal.close()
@@ -318,7 +320,7 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
         kills += 1
-        journal = Journal.open(path, retention=NEVER)
+        journal = open_journal(path, retention=NEVER)
         for task_id in tasks:
             assert await journal.snapshot(task_id) == before[task_id]
             if (await journal.row(task_id)).first_available == 1:
@@ -328,7 +330,7 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
                 compacted.add(task_id)
         await journal.close()
     assert kills > 1
-    journal = Journal.open(path, retention=AT_ONCE)
+    journal = open_journal(path, retention=AT_ONCE)
     await run_maintenance(journal)
     reader = journal._store._reader  # type: ignore[attr-defined]
     assert reader.execute("SELECT count(*) FROM events").fetchone() == (0,)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import append, begin, completed, created, group, row, stored, working
+from harness.journal.opening import open_journal
 from harness.journal.processes import WRITER, end, read_rest, start, start_owner
 from trunkline.core.database.connection import open_read_only
 from trunkline.core.database.process import OwnerProcess, _start_by_ps, process_start
@@ -66,7 +67,7 @@ def test_a_journal_of_a_living_process_is_refused(path: Path) -> None:
 async def test_a_journal_of_a_dead_process_is_taken_over_completely(path: Path) -> None:
     process, task_id, epoch = start_owner(path)
     end(process)
-    journal = Journal.open(path)
+    journal = open_journal(path)
     assert journal.epoch == epoch + 1
     assert await journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
@@ -85,7 +86,7 @@ async def test_acknowledged_events_survive_a_kill(path: Path, synchronous: str) 
         process.stdout.readline()
     process.kill()
     reported = [int(line) for line in read_rest(process).splitlines()]
-    journal = Journal.open(path)
+    journal = open_journal(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
     assert numbers == list(range(await journal.head(task_id) - 1))
@@ -114,7 +115,7 @@ def test_process_start_is_read_from_ps_without_proc(
 
 
 async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None:
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     run_raw(path, "UPDATE meta SET epoch = epoch + 1")
@@ -195,7 +196,7 @@ async def test_a_truncated_file_is_reported_as_damaged(path: Path) -> None:
 
 
 async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) -> None:
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])

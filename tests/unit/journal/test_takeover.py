@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.journal.builders import append, completed, created
+from harness.journal.opening import open_journal, take_over_journal
 from harness.journal.processes import WRITER, end, end_lease, freeze, read_rest, start, start_owner
 from trunkline.core.database import find_holder, kill_holder
 from trunkline.core.database.process import OwnerProcess
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
 from trunkline.journal.sqlite import store as sqlite_store
 from trunkline.journal.sqlite.inspection import delete_if_empty, is_leased
@@ -31,12 +31,12 @@ TAKER = """
 import sys
 from pathlib import Path
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.journal import Journal
+from harness.journal.opening import take_over_journal
 
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    journal = Journal.take_over(Path(sys.argv[1]))
+    journal = take_over_journal(Path(sys.argv[1]))
     print("epoch", journal.epoch, flush=True)
 except JournalUnavailableError as error:
     print("refused", error.problem, flush=True)
@@ -49,10 +49,10 @@ import asyncio, sys
 from pathlib import Path
 from harness.journal.builders import completed, created
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
 async def main():
-    journal = Journal.open(Path(sys.argv[1]))
+    journal = open_journal(Path(sys.argv[1]))
     for agent in ("math", "math", "echo", "currency"):
         task_id = journal.new_task_id()
         await journal.create(task_id, created(agent=agent))
@@ -103,9 +103,9 @@ sys.stdin.read()
 FORKER = """
 import os, sys, time
 from pathlib import Path
-from trunkline.journal.journal import Journal
+from harness.journal.opening import open_journal
 
-journal = Journal.open(Path(sys.argv[1]))
+journal = open_journal(Path(sys.argv[1]))
 if (child := os.fork()) == 0:
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     while True:
@@ -134,13 +134,13 @@ def frozen_owner(path: Path) -> Iterator[tuple["subprocess.Popen[str]", str, int
 def test_a_journal_whose_lease_holds_is_not_taken_over(path: Path) -> None:
     process, _, _ = start_owner(path)
     with pytest.raises(JournalUnavailableError, match="its lease holds"):
-        Journal.take_over(path)
+        take_over_journal(path)
     assert process.poll() is None
     assert find_orphaned_journals(path.parent) == []
     end(process)
     # The lease protects the journal until it ends, although the process is dead.
     with pytest.raises(JournalUnavailableError, match="its lease holds"):
-        Journal.take_over(path)
+        take_over_journal(path)
 
 
 def test_a_journal_is_not_opened_while_a_known_lease_holds(path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_completely(
     assert (orphan.name, orphan.agents) == (path.stem, frozenset({"echo"}))
     assert not orphan.is_only_waiting
     assert 1 <= orphan.lost_for_s < 600
-    journal = Journal.take_over(path)
+    journal = take_over_journal(path)
     assert process.wait(timeout=60) == -signal.SIGKILL
     # The frozen process could not log this.
     (record,) = [log_record for log_record in caplog.records if log_record.message == "host.killed"]
@@ -191,7 +191,7 @@ async def test_a_takeover_from_a_frozen_writer_loses_no_acknowledged_event(
     # update.
     end_lease(path)
     freeze(process)
-    journal = Journal.take_over(path)
+    journal = take_over_journal(path)
     reported = [int(line) for line in read_rest(process).splitlines()]
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
@@ -221,7 +221,7 @@ def test_of_concurrent_takeovers_one_succeeds(
 
 
 async def test_a_fenced_owner_writes_nothing(path: Path) -> None:
-    journal = Journal.open(path)
+    journal = open_journal(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
@@ -257,7 +257,7 @@ async def test_a_released_journal_is_taken_over_without_a_new_epoch(path: Path) 
 
 def test_a_missing_journal_is_not_taken_over(path: Path) -> None:
     with pytest.raises(JournalUnavailableError, match="can't be opened"):
-        Journal.take_over(path)
+        take_over_journal(path)
     assert not path.exists()
 
 
@@ -272,7 +272,7 @@ async def test_a_lease_from_before_a_reboot_has_expired(path: Path) -> None:
     connection.close()
     (orphan,) = find_orphaned_journals(path.parent)
     assert orphan.lost_for_s > 0
-    await Journal.take_over(path).close()
+    await take_over_journal(path).close()
 
 
 def test_the_search_for_orphans_skips_files_that_are_no_journals(path: Path) -> None:
@@ -304,7 +304,7 @@ async def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = 0"
         file.execute(statement, (named.pid, named.started))
-    await Journal.take_over(path).close()
+    await take_over_journal(path).close()
     assert bystander.poll() is None
     end(bystander)
 
@@ -312,7 +312,7 @@ async def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
 async def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_holds(
     path: Path,
 ) -> None:
-    journal = Journal.open(path)
+    journal = open_journal(path)
     epoch = journal.epoch
     await journal.close()
     # Processes of earlier versions lock no journals.
@@ -322,15 +322,15 @@ async def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_hol
         statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ?"
         file.execute(statement, (owner.pid, owner.started, time.monotonic() + 1000))
     with pytest.raises(JournalUnavailableError, match=f"process {process.pid} of an earlier"):
-        Journal.open(path)
+        open_journal(path)
     with pytest.raises(JournalUnavailableError, match="its lease holds"):
-        Journal.take_over(path)
+        take_over_journal(path)
     with pytest.raises(JournalUnavailableError, match="of an earlier version"):
         delete_if_empty(path)
     assert is_leased(path.parent, journal.id)
     assert process.poll() is None
     end_lease(path)
-    journal = Journal.take_over(path)
+    journal = take_over_journal(path)
     assert journal.epoch == epoch + 1
     assert process.poll() is None
     await journal.close()
@@ -338,14 +338,14 @@ async def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_hol
 
 
 async def test_a_dead_process_of_an_earlier_version_does_not_keep_its_journal(path: Path) -> None:
-    await Journal.open(path).close()
+    await open_journal(path).close()
     process = start("import sys; sys.stdin.read()", path)
     owner = OwnerProcess.from_pid(process.pid)
     end(process)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ?"
         file.execute(statement, (owner.pid, owner.started, time.monotonic() + 1000))
-    async with Journal.open(path) as journal:
+    async with open_journal(path) as journal:
         assert not journal.list_unfinished()
 
 
@@ -361,7 +361,7 @@ def test_a_process_that_locks_another_file_is_not_killed(path: Path) -> None:
     lock.unlink()
     lock.symlink_to(foreign)
     with pytest.raises(JournalUnavailableError, match="remove that link"):
-        Journal.take_over(path)
+        take_over_journal(path)
     lock.unlink()
     lock.hardlink_to(foreign)
     kill_holder(path, OwnerProcess.from_pid(bystander.pid))
@@ -389,7 +389,7 @@ async def test_without_process_descriptors_the_holder_is_killed_by_its_pid(
         raise OSError(errno.ENOSYS, "not here")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    await Journal.take_over(path).close()
+    await take_over_journal(path).close()
     assert frozen_owner[0].wait(timeout=60) == -signal.SIGKILL
 
 
@@ -406,7 +406,7 @@ def test_a_holder_without_a_process_descriptor_is_not_killed(
     with pytest.raises(
         JournalUnavailableError, match=f"process {process.pid} has it and can't be killed: too many"
     ):
-        Journal.take_over(path)
+        take_over_journal(path)
     assert process.poll() is None
 
 
@@ -421,21 +421,21 @@ async def test_a_process_that_locks_a_journal_and_does_not_claim_it_is_killed(
     assert locker.stdout.readline() == "locked\n"
     freeze(locker)
     with pytest.raises(JournalUnavailableError, match=f"process {locker.pid} has it open"):
-        Journal.open(path)
+        open_journal(path)
     monkeypatch.setattr(sqlite_store, "_CLAIM_S", 0.0)
-    await Journal.take_over(path).close()
+    await take_over_journal(path).close()
     assert locker.wait(timeout=60) == -signal.SIGKILL
     end(locker)
 
 
 async def test_a_lock_file_is_gone_after_a_release(path: Path) -> None:
-    journal = Journal.open(path)
+    journal = open_journal(path)
     assert Path(f"{path}.lock").stat().st_mode & 0o777 == 0o600  # noqa: ASYNC240
     with pytest.raises(JournalUnavailableError, match=f"process {os.getpid()} has it open"):
-        Journal.open(path)
+        open_journal(path)
     await journal.close()
     assert not Path(f"{path}.lock").exists()  # noqa: ASYNC240
-    await Journal.open(path).close()
+    await open_journal(path).close()
 
 
 def test_a_forked_child_does_not_hold_its_parents_journal(path: Path) -> None:
@@ -468,12 +468,12 @@ async def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE events RENAME TO away")
     with pytest.raises(JournalUnavailableError):
-        Journal.take_over(path)
+        take_over_journal(path)
     (orphan,) = find_orphaned_journals(path.parent)
     assert not orphan.is_only_waiting
     # The cause may pass: a disk that fails, too many open files.
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE away RENAME TO events")
-    journal = Journal.take_over(path)
+    journal = take_over_journal(path)
     assert await journal.head(frozen_owner[1]) == 3
     await journal.close()

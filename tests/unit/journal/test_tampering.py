@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.journal.builders import append
+from harness.journal.opening import open_journal
 from harness.journal.protected import new_key, open_keyring, write_journal, write_task
 from trunkline.core.encryption import copy_keyring, keyring_path
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -78,8 +79,8 @@ def problems(path: Path) -> list[str]:
     return check_journal(path, open_keyring(path.parent.parent, KEY)).problems
 
 
-def open_journal(path: Path) -> Journal:
-    return Journal.open(path, keyring=open_keyring(path.parent.parent, KEY))
+def open_encrypted(path: Path) -> Journal:
+    return open_journal(path, keyring=open_keyring(path.parent.parent, KEY))
 
 
 def test_an_unchanged_journal_has_no_problems(path: Path) -> None:
@@ -120,7 +121,7 @@ async def test_a_removed_event_is_found_and_not_read_over(
 
 async def read_all(path: Path, task_id: str) -> None:
     """Read a task from batch to batch, as its readers do."""
-    async with open_journal(path) as journal:
+    async with open_encrypted(path) as journal:
         cursor, head = 0, await journal.head(task_id)
         while cursor < head:
             cursor = last_sequence((await journal.read(task_id, cursor, limit_bytes=1))[-1])
@@ -162,7 +163,7 @@ def test_other_changes_are_found(path: Path, statement: str, values: Sequence[in
 
 async def test_a_changed_event_is_not_read(path: Path) -> None:
     run_raw(path, SWAP, [ENDED, 2, ENDED, 3])
-    async with open_journal(path) as journal:
+    async with open_encrypted(path) as journal:
         for after in (0, 1, 2):
             with pytest.raises(JournalUnavailableError, match="altered, or moved"):
                 await journal.read(task_id_of(path, ENDED), after)
@@ -174,7 +175,7 @@ def test_a_changed_task_that_is_unfinished_is_refused_when_the_journal_is_opened
 ) -> None:
     run_raw(path, "UPDATE tasks SET agent = 'other' WHERE number = ?", [UNFINISHED])
     with pytest.raises(JournalUnavailableError, match="altered, or moved"):
-        open_journal(path)
+        open_encrypted(path)
 
 
 def forge_event(path: Path) -> None:
@@ -200,7 +201,7 @@ async def test_plain_content_in_a_journal_that_was_encrypted_is_refused(
     await asyncio.to_thread(forge, path)
     assert any("a row is not encrypted" in problem for problem in problems(path))
     with pytest.raises(JournalUnavailableError, match="not encrypted"):
-        async with open_journal(path) as journal:
+        async with open_encrypted(path) as journal:
             await journal.read(task_id_of(path, ENDED), 0)
     # A copy of the keyring knows it, too.
     copy = path.parent / "copy"
@@ -234,7 +235,7 @@ async def test_the_end_of_a_running_task_is_protected_from_the_next_renewal_on(
 ) -> None:
     path = tmp_path / "journals" / "mesh.db"
     keyring = open_keyring(tmp_path, KEY)
-    journal = Journal.open(path, keyring=keyring)
+    journal = open_journal(path, keyring=keyring)
     task_id = await write_task(journal, is_ended=False)
     head = await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])])
     copies = []
@@ -251,4 +252,4 @@ async def test_the_end_of_a_running_task_is_protected_from_the_next_renewal_on(
     (problem,) = check_journal(after, keyring).problems
     assert problem == f"task {task_id}: its last events are missing"
     with pytest.raises(JournalUnavailableError, match="last events of task"):
-        Journal.open(after, keyring=keyring)
+        open_journal(after, keyring=keyring)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import created
+from harness.journal.opening import open_journal
 from trunkline.core.settings import Settings
-from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.schema import mark_abandoned
 from trunkline.processes.journals import JournalFolder, OpenJournal
 
@@ -56,7 +56,7 @@ def list_files(folder: Path, pattern: str = "*") -> list[Path]:
 
 async def make_journal(path: Path) -> str:
     """Make a journal without an owner, with a task in it."""
-    async with Journal.open(path) as journal:
+    async with open_journal(path) as journal:
         await journal.create(journal.new_task_id(), created())
     return journal.id
 
@@ -118,7 +118,7 @@ async def test_only_the_free_journals_of_the_family_are_opened_as_extras(
     for name in names:
         await make_journal(folder / name)
     (folder / "math.db.checkpoints").touch()
-    close_later(stack, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
+    close_later(stack, OpenJournal(open_journal(folder / "math.2.db"), folder / "math.2.db"))
     own = close_later(stack, await journals.open_own("math", AGENTS))
     opened = [
         close_later(stack, journal).path.name
@@ -145,8 +145,8 @@ async def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
 ) -> None:
     for name in ("currency.db", "research.db", "math.db"):
         await make_journal(folder / name)
-    await Journal.open(folder / "empty.db").close()
-    close_later(stack, OpenJournal(Journal.open(folder / "research.db"), folder / "research.db"))
+    await open_journal(folder / "empty.db").close()
+    close_later(stack, OpenJournal(open_journal(folder / "research.db"), folder / "research.db"))
     close_later(stack, await journals.open_own("math", AGENTS))
     assert await journals.open_free("math", {"math"}) == []
     (other,) = await journals.open_free("math", AGENTS)
@@ -170,7 +170,7 @@ async def test_unused_journals_without_tasks_are_removed(
     journals: JournalFolder, folder: Path, stack: AsyncExitStack
 ) -> None:
     own = close_later(stack, await journals.open_own("math", AGENTS))
-    await Journal.open(folder / "math.2.db").close()
+    await open_journal(folder / "math.2.db").close()
     await make_journal(folder / "math.3.db")
     for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
         (folder / name).touch()
@@ -187,7 +187,7 @@ async def test_unused_journals_without_tasks_are_removed(
 async def test_an_abandoned_journal_without_tasks_is_removed(
     journals: JournalFolder, folder: Path
 ) -> None:
-    await Journal.open(folder / "math.db").close()
+    await open_journal(folder / "math.db").close()
     abandon(folder / "math.db")
     (orphan,) = await journals.find_orphans()
     assert await journals.take_over(orphan) is None

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, start
 from harness.journal.host_death import wait_until_slots_free
+from harness.journal.opening import open_journal
 from harness.mesh.recorded_spans import spans_in
 from trunkline.agents import FunctionAgent
 from trunkline.core.json_values import update_struct
@@ -23,7 +24,6 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
 from trunkline.observe import telemetry
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
@@ -217,7 +217,7 @@ async def test_an_answer_during_a_turn_is_handled_by_the_next_turn(open_host: Op
 @asynccontextmanager
 async def open_host_process(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
     """Open a host on a journal for the lifetime of one process."""
-    journal = Journal.open(path)
+    journal = open_journal(path)
     try:
         async with TaskHost(journal, [agent]) as host:
             yield host

@@ -9,6 +9,7 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, message, texts
 from harness.journal.host_death import wait_until_slots_free
+from harness.journal.opening import open_journal, take_over_journal
 from trunkline.agents import FunctionAgent, agent
 from trunkline.errors import (
     AgentNotFoundError,
@@ -19,7 +20,6 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.journal.events import build_draft
-from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import find_orphaned_journals
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
@@ -49,7 +49,7 @@ def make_agent(name: str) -> FunctionAgent:
 @asynccontextmanager
 async def open_hosts(path: Path, *names: str) -> AsyncIterator[TaskHost]:
     """Open a host with these agents on its own journal."""
-    journal = Journal.open(path)
+    journal = open_journal(path)
     async with TaskHost(journal, [make_agent(name) for name in names]) as hosts:
         yield hosts
     await journal.close()
@@ -75,7 +75,7 @@ async def test_an_answer_for_an_agent_of_another_host_is_refused_as_retryable(
 ) -> None:
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
-        await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
+        await hosts.journals.adopt(open_journal(tmp_path / "left.db"))
         answer = message("7", task_id=task_ids["math"])
         with pytest.raises(PeerUnavailableError, match="doesn't run it; try again"):
             await hosts.submit("math", answer, NOTHING)
@@ -101,7 +101,7 @@ async def test_journals_whose_waiting_tasks_need_other_agents_are_listed(
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         await start_task(hosts, "echo")
         for name in ("ours", "ended", "theirs", "both"):
-            await hosts.journals.adopt(Journal.open(tmp_path / f"{name}.db"))
+            await hosts.journals.adopt(open_journal(tmp_path / f"{name}.db"))
         assert hosts.journals.find_missing_agents() == {
             foreign_ids["math"].partition("-")[0]: frozenset({"math"}),
             mixed_ids["math"].partition("-")[0]: frozenset({"math", "echo"}),
@@ -119,7 +119,7 @@ async def test_journals_whose_waiting_tasks_need_other_agents_are_listed(
 async def test_a_journal_with_a_running_task_is_not_listed(tmp_path: Path) -> None:
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
-        await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
+        await hosts.journals.adopt(open_journal(tmp_path / "left.db"))
         (journal_id,) = hosts.journals.find_missing_agents()
         run = hosts.journals.hosts[journal_id].executions.reserve(task_ids["math"])
         assert hosts.journals.find_missing_agents() == {}
@@ -133,7 +133,7 @@ async def test_calls_for_a_released_journal_are_refused_as_retryable(
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     task_id = task_ids["math"]
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
-        journal = Journal.open(tmp_path / "left.db")
+        journal = open_journal(tmp_path / "left.db")
         await hosts.journals.adopt(journal)
         watch = await hosts.watch(task_id, account="", after=0)
         assert await watch.take(1 << 16)
@@ -169,7 +169,7 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
 ) -> None:
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
-        released = Journal.open(tmp_path / "left.db")
+        released = open_journal(tmp_path / "left.db")
         await hosts.journals.adopt(released)
         await hosts.journals.release(released.id)
         (orphan,) = [
@@ -180,7 +180,7 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
         assert (orphan.agents, orphan.is_only_waiting) == (frozenset({"math"}), True)
         assert 0 <= orphan.lost_for_s < 600
         async with open_hosts(tmp_path / "heir.db", "math") as next_host:
-            taken_over = Journal.take_over(tmp_path / f"{orphan.name}.db")
+            taken_over = take_over_journal(tmp_path / f"{orphan.name}.db")
             assert taken_over.epoch == released.epoch + 1
             await next_host.journals.adopt(taken_over)
             status = task_pb2.TaskStatus(state=State.TASK_STATE_WORKING)
@@ -196,7 +196,7 @@ async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) 
     task_ids = await write_journal(tmp_path / "left.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for _ in range(3):
-            reopened = Journal.open(tmp_path / "left.db")
+            reopened = open_journal(tmp_path / "left.db")
             # The previous adoption may still be closing.
             await hosts.journals.adopt(reopened)
             config = push_notification_pb2.TaskPushNotificationConfig(
@@ -208,7 +208,7 @@ async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) 
             assert len(await hosts.push_configs.outbox.claim(limit=9)) == 1
             await hosts.journals.release(reopened.id)
             # Take the journal over and die, as another host would.
-            await Journal.take_over(tmp_path / "left.db").close(for_takeover=True)
+            await take_over_journal(tmp_path / "left.db").close(for_takeover=True)
 
 
 async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
@@ -218,7 +218,7 @@ async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
     await write_journal(tmp_path / "theirs.db", math=1)
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for name in ("ours", "theirs"):
-            await hosts.journals.adopt(Journal.open(tmp_path / f"{name}.db"))
+            await hosts.journals.adopt(open_journal(tmp_path / f"{name}.db"))
     assert [orphan.name for orphan in find_orphaned_journals(tmp_path)] == ["theirs"]
 
 
@@ -228,6 +228,6 @@ async def test_adopting_a_damaged_journal_affects_no_other(tmp_path: Path) -> No
         file.execute("DROP TABLE webhooks")
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         with pytest.raises(JournalUnavailableError):
-            await hosts.journals.adopt(Journal.open(tmp_path / "left.db"))
+            await hosts.journals.adopt(open_journal(tmp_path / "left.db"))
         assert hosts.journals.ids == (hosts.journal.id,)
         assert await start_task(hosts, "echo", "end")

@@ -9,9 +9,9 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, define, finish, message, start
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from trunkline.agents import FunctionAgent
 from trunkline.errors import PeerUnavailableError, TaskNotFoundError
-from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -25,7 +25,7 @@ async def answer(task: TaskContext) -> str:
 
 @asynccontextmanager
 async def open_hosts(folder: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
-    journal = Journal.open(folder / "primary.db")
+    journal = open_journal(folder / "primary.db")
     async with TaskHost(journal, [agent]) as hosts:
         yield hosts
     await journal.close()
@@ -42,7 +42,7 @@ async def write_dead_journal(path: Path, count: int) -> list[str]:
             await asyncio.Event().wait()
         return "done"
 
-    host = TaskHost(Journal.open(path), [define(stuck)])
+    host = TaskHost(open_journal(path), [define(stuck)])
     await host.__aenter__()
     ids = [(await finish(host)).task.id for _ in range(count)]
     task_id = await start(host, "stuck")
@@ -55,7 +55,7 @@ async def test_a_list_pages_over_all_journals(tmp_path: Path) -> None:
     dead = await write_dead_journal(tmp_path / "dead.db", 4)
     async with open_hosts(tmp_path, define(answer)) as hosts:
         own_ids = [(await finish(hosts)).task.id for _ in range(3)]
-        await hosts.journals.adopt(Journal.open(tmp_path / "dead.db"))
+        await hosts.journals.adopt(open_journal(tmp_path / "dead.db"))
         await hosts.wait_turn(dead[-1])
         rows: list[snapshot_pb2.TaskSummary] = []
         token = ""
@@ -82,7 +82,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
 
     _, stuck = await write_dead_journal(tmp_path / "dead.db", 1)
     async with open_hosts(tmp_path, define(endless, repeatable=True)) as hosts:
-        await hosts.journals.adopt(Journal.open(tmp_path / "dead.db"))
+        await hosts.journals.adopt(open_journal(tmp_path / "dead.db"))
         async with asyncio.timeout(30):
             await running.wait()
         adopted = hosts.journals.hosts[stuck.partition("-")[0]]
@@ -105,7 +105,7 @@ async def test_an_alias_is_resolved_from_an_adopted_journal(tmp_path: Path) -> N
     dead = await write_dead_journal(tmp_path / "dead.db", 1)
     async with open_hosts(tmp_path, define(answer)) as hosts:
         own_ids = (await finish(hosts)).task.id
-        adopted = Journal.open(tmp_path / "dead.db")
+        adopted = open_journal(tmp_path / "dead.db")
         await adopted.aliases.bind("anonymous", "mine", dead[0])
         await hosts.journals.adopt(adopted)
         assert await hosts.resolve_alias("", "mine") == dead[0]

@@ -11,6 +11,7 @@ from harness.agents.inline_agents import NOTHING, define, finish, message
 from trunkline.core.settings import Settings
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import SqliteStore
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -38,7 +39,7 @@ async def test_a_temporary_renewal_failure_ends_nothing(tmp_path: Path) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
-    journal = FailingJournal.open(tmp_path / "journal.db")
+    journal = FailingJournal(SqliteStore.open(tmp_path / "journal.db"), [])
     journal.problem = JournalUnavailableError("journal.db", "the disk is full")
     async with TaskHost(journal, [define(quiet)], settings=QUICK) as host:
         async with asyncio.timeout(30):
@@ -55,7 +56,7 @@ async def test_a_late_renewal_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
         # Block the event loop, so nothing else runs.
         time.sleep(2 * QUICK.lease_s)  # noqa: ASYNC251
 
-    journal = FailingJournal.open(tmp_path / "journal.db")
+    journal = FailingJournal(SqliteStore.open(tmp_path / "journal.db"), [])
     async with TaskHost(journal, [define(busy)], settings=QUICK) as host:
         await finish(host)
         async with asyncio.timeout(30):
@@ -76,7 +77,7 @@ async def test_losing_the_lease_stops_the_agents_code(tmp_path: Path) -> None:
         finally:
             stopped.set()
 
-    journal = FailingJournal.open(tmp_path / "journal.db")
+    journal = FailingJournal(SqliteStore.open(tmp_path / "journal.db"), [])
     async with TaskHost(journal, [define(endless)], settings=QUICK) as host:
         await host.submit("tested", message(), NOTHING)
         await started.wait()

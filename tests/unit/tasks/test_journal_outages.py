@@ -19,6 +19,7 @@ from harness.agents.inline_agents import (
     texts,
 )
 from harness.journal.full_disk import full_disk, wait_for_failures
+from harness.journal.opening import open_journal
 from trunkline.core.settings import Settings
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
@@ -32,7 +33,7 @@ PIECE = "piece " * 180
 
 @pytest.fixture
 async def journal(journal_path: Path) -> AsyncIterator[Journal]:
-    opened = Journal.open(journal_path)
+    opened = open_journal(journal_path)
     yield opened
     await opened.close()
 
@@ -135,7 +136,7 @@ async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
         with full_disk():
             await stack.aclose()
     await journal.close()
-    reopened = Journal.open(journal_path)
+    reopened = open_journal(journal_path)
     async with TaskHost(reopened, [define(endless)]) as host:
         assert "host stopped" in status_texts(await host.wait_turn(task_id))
     await reopened.close()

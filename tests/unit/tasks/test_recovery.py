@@ -17,12 +17,12 @@ from harness.agents.inline_agents import (
     texts,
 )
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from harness.mesh.recorded_spans import spans_in
 from harness.polling import wait_for
 from trunkline.agents import FunctionAgent
 from trunkline.core.json_values import read_member
 from trunkline.errors import InvalidAgentResponseError, TaskNotFoundError
-from trunkline.journal.journal import Journal
 from trunkline.observe import telemetry
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
@@ -40,7 +40,7 @@ async def run_until_killed(
     path: Path, agent: FunctionAgent, reached: asyncio.Event, **fields: Any
 ) -> str:
     """Run the agent to a point, and let its host die there."""
-    host = TaskHost(Journal.open(path), [agent])
+    host = TaskHost(open_journal(path), [agent])
     await host.__aenter__()
     submission = message_service_pb2.Submission(**fields)
     accepted = await host.submit("tested", message(), submission)
@@ -133,7 +133,7 @@ async def test_a_later_turn_that_runs_again_stays_in_the_trace_of_its_request(
 
     agent = define(asking, repeatable=True)
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
-        host = TaskHost(Journal.open(journal_path), [agent])
+        host = TaskHost(open_journal(journal_path), [agent])
         await host.__aenter__()
         submission = message_service_pb2.Submission()
         with telemetry.span("first"):
@@ -211,7 +211,7 @@ async def test_a_task_that_always_kills_its_host_fails_after_three_attempts(
     task_id = await run_until_killed(journal_path, agent, reached)
     for _ in expected_attempts[1:]:
         reached.clear()
-        host = TaskHost(Journal.open(journal_path), [agent])
+        host = TaskHost(open_journal(journal_path), [agent])
         await host.__aenter__()
         async with asyncio.timeout(30):
             await reached.wait()
@@ -252,7 +252,7 @@ async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     async def late(task: TaskContext) -> None:
         executed.append(task.id)
 
-    journal = Journal.open(journal_path)
+    journal = open_journal(journal_path)
     task_id = journal.new_task_id()
     submission = message_service_pb2.Submission()
     submission.deadline.GetCurrentTime()
@@ -277,7 +277,7 @@ async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host
         return f"{task.text} {task.attempt}"
 
     agent = define(first, concurrency=1)
-    host = TaskHost(Journal.open(journal_path), [agent])
+    host = TaskHost(open_journal(journal_path), [agent])
     await host.__aenter__()
     await host.submit("tested", message("first"), NOTHING)
     await started.wait()
@@ -310,7 +310,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
         await numbers.append("two", last=True)
 
     agent = define(count, repeatable=True)
-    host = TaskHost(Journal.open(journal_path), [agent])
+    host = TaskHost(open_journal(journal_path), [agent])
     await host.__aenter__()
     task_id = await start(host)
     await started.wait()
@@ -319,7 +319,7 @@ async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(
     for _ in range(ATTEMPT_LIMIT):
         # Planned stops use up no attempts.
         started.clear()
-        host = TaskHost(Journal.open(journal_path), [agent])
+        host = TaskHost(open_journal(journal_path), [agent])
         await host.__aenter__()
         await started.wait()
         await host.drain(0)

@@ -15,9 +15,9 @@ from harness.agents.inline_agents import (
     status_texts,
 )
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from trunkline.core.settings import Settings, TreeSettings
 from trunkline.errors import InvalidArgumentError, TreeLimitError
-from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -228,7 +228,7 @@ async def test_a_takeover_keeps_the_chain_and_what_is_reserved(
         assert task.tree.remaining().tasks == 15 - 7 - 4
 
     agent = define_runtime(supervise, resumable=True)
-    host = TaskHost(Journal.open(journal_path), [agent])
+    host = TaskHost(open_journal(journal_path), [agent])
     await host.__aenter__()
     submission = child_of("a", tasks=16)
     accepted = await host.submit("tested", message(), submission)

@@ -306,10 +306,6 @@ class SqliteStore:
 
     async def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all unfinished tasks, the oldest first."""
-        return self.read_unfinished()
-
-    def read_unfinished(self) -> list[TaskRow]:
-        """Return `list_unfinished` without an event loop."""
         return self._select_tasks(statements.SELECT_UNFINISHED)
 
     async def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:

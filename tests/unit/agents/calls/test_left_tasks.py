@@ -6,10 +6,10 @@ from pathlib import Path
 
 from harness.agents.inline_agents import NOTHING, define, message, texts
 from harness.agents.shop import Orders
+from harness.journal.opening import open_journal
 from trunkline.agents.calls.agent_call import ChildLimits
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.core.json_values import struct_json
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
@@ -69,7 +69,7 @@ async def test_a_task_that_is_left_while_others_are_canceled_is_canceled_too(
         return "too late"
 
     callees = MeshCallees(None, orders, ChildLimits(), None)  # type: ignore[arg-type]
-    journal = Journal.open(journal_path)
+    journal = open_journal(journal_path)
     try:
         async with (
             asyncio.timeout(30),

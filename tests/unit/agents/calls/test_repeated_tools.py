@@ -11,10 +11,10 @@ import pytest
 from harness.agents.inline_agents import NOTHING, define, message, texts
 from harness.agents.shop import Orders
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from trunkline.agents import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
 from trunkline.agents.calls.turn_calls import MeshCallees
-from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED
@@ -46,7 +46,7 @@ class Caller:
 
 @asynccontextmanager
 async def killed_host(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
-    host = TaskHost(Journal.open(path), [agent])
+    host = TaskHost(open_journal(path), [agent])
     await host.__aenter__()
     try:
         yield host
@@ -57,7 +57,7 @@ async def killed_host(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHos
 async def finish_elsewhere(
     path: Path, agent: FunctionAgent, task_id: str
 ) -> snapshot_pb2.TaskSnapshot:
-    journal = Journal.open(path)
+    journal = open_journal(path)
     try:
         async with TaskHost(journal, [agent]) as host, asyncio.timeout(30):
             return await host.wait_turn(task_id)

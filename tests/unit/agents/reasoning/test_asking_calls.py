@@ -7,8 +7,8 @@ from pathlib import Path
 from harness.agents.inline_agents import NOTHING, message, status_texts
 from harness.agents.shop import Orders, shop
 from harness.journal.host_death import kill_host
+from harness.journal.opening import open_journal
 from trunkline.agents.reasoning.models import Model
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -58,7 +58,7 @@ async def test_a_call_that_waits_for_its_answer_is_not_taken_for_an_equal_one_th
     call = Call("apples__order", {"n": 1, "item": "apples"})
     model = Model.from_chat_model(ScriptedModel([call, call], "All is done."))
     agent = shop("apples", orders, model=model)
-    host = TaskHost(Journal.open(tmp_path / "journal.db"), [agent])
+    host = TaskHost(open_journal(tmp_path / "journal.db"), [agent])
     await host.__aenter__()
     async with asyncio.timeout(30):
         task_id = await submit(host, "order as usual")
@@ -73,7 +73,7 @@ async def test_a_call_that_waits_for_its_answer_is_not_taken_for_an_equal_one_th
         await orders.began.wait()
         await kill_host(host)
     orders.go.set()
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
     async with TaskHost(journal, [agent]) as later, asyncio.timeout(30):
         waiting = await later.wait_turn(task_id)
     await journal.close()

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from harness.agents.inline_agents import NOTHING, message, status_texts, texts
 from harness.agents.shop import Orders, shop
 from harness.journal.host_death import find_replayed, replay_journal
+from harness.journal.opening import open_journal
 from trunkline.agents.calls.tool_source import ToolListing
 from trunkline.agents.reasoning.continuation import (
     TurnContinuation,
@@ -23,7 +24,6 @@ from trunkline.core.json_values import read_member
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
-from trunkline.journal.journal import Journal
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -61,7 +61,7 @@ class HostSession:
 
 @asynccontextmanager
 async def open_session(folder: Path, agent: Agent) -> AsyncIterator[HostSession]:
-    journal = Journal.open(folder / "journal.db")
+    journal = open_journal(folder / "journal.db")
     try:
         async with TaskHost(
             journal, [agent], checkpoint_path=folder / "journal.checkpoints"
@@ -136,7 +136,7 @@ async def test_calls_with_equal_provider_ids_are_approved_one_by_one(
 async def test_an_approval_does_not_cover_a_later_turn_after_a_crash(
     tmp_path: Path,
 ) -> None:
-    original = Journal.open(tmp_path / "whole.db")
+    original = open_journal(tmp_path / "whole.db")
     first = shop(
         "apples",
         Orders(),
@@ -156,7 +156,7 @@ async def test_an_approval_does_not_cover_a_later_turn_after_a_crash(
     waiting = [at for at, event in events if event.HasField("approval_requested")]
     folder = tmp_path / "later"
     folder.mkdir()
-    async with Journal.open(folder / "journal.db") as journal:
+    async with open_journal(folder / "journal.db") as journal:
         await replay_journal(original, task_id, journal, until=waiting[1] - 1)
     await original.close()
     orders = Orders()
@@ -266,7 +266,7 @@ def test_a_continuation_fits_into_an_event() -> None:
 async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_as_unknown(
     tmp_path: Path,
 ) -> None:
-    original = Journal.open(tmp_path / "whole.db")
+    original = open_journal(tmp_path / "whole.db")
     first = Orders()
     async with TaskHost(original, [shop("apples", first)]) as host:
         waiting = await HostSession(host).ask("order 3 apples")
@@ -278,7 +278,7 @@ async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_a
     for at in (header.first_sequence + header.count - 1 for header in headers[:-1]):
         folder = tmp_path / str(at)
         folder.mkdir()
-        async with Journal.open(folder / "journal.db") as journal:
+        async with open_journal(folder / "journal.db") as journal:
             await replay_journal(original, task_id, journal, until=at)
             remaining = await journal.snapshot(task_id)
         orders = Orders()

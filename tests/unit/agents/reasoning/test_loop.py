@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from harness.agents.shop import ToolsWithoutTasks
+from harness.journal.opening import open_journal
 from trunkline.agents.calls.tool_source import ToolListing
 from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.agents.reasoning.graph import ReasoningTurn, build_graph, run_turn
@@ -17,7 +18,6 @@ from trunkline.agents.reasoning.models import Model
 from trunkline.agents.reasoning.toolbox import Toolbox
 from trunkline.agents.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
-from trunkline.journal.journal import Journal
 from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
@@ -109,7 +109,7 @@ class LoopAgent(Agent):
 
 
 async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = open_journal(tmp_path / "journal.db")
     try:
         async with asyncio.timeout(40), TaskHost(journal, [agent]) as host:
             message = message_pb2.Message(
