@@ -61,7 +61,7 @@ class ServedJournals:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.drain(0)
+        self._is_draining = True
         self._closing.set()
         await self.primary.__aexit__(exc_type, exc, traceback)
         await self._group.__aexit__(exc_type, exc, traceback)

@@ -46,6 +46,8 @@ class TaskTerminator:
         self._agents = executions.resources.host.agents
         self._settings = executions.resources.host.settings
         self._cancel_child = executions.resources.host.others.cancel_child
+        # Executions whose end a drain has not seen, because of their code or the journal.
+        self._overdue: set[TaskExecution] = set()
 
     def terminate(
         self,
@@ -97,6 +99,7 @@ class TaskTerminator:
 
         Tasks that may be paused are not waited for. Tasks that the next host would not run again
         fail, unless the journal is lost, and so do tasks of which an approved call is in progress.
+        If code does not end, or an end can't be written, only the first drain waits for it.
         """
         executions, cancel_grace_s = self._executions, self._settings.cancel_grace_s
         await _leave(
@@ -107,7 +110,7 @@ class TaskTerminator:
             async with asyncio.timeout(grace_s):
                 while remaining := executions.all():
                     await _wait_released(remaining)
-        remaining = executions.all()
+        remaining = [each for each in executions.all() if each not in self._overdue]
         leaving: list[TaskExecution] = []
         for execution in remaining:
             turn = execution.turn
@@ -122,6 +125,7 @@ class TaskTerminator:
         with suppress(TimeoutError):
             async with asyncio.timeout(cancel_grace_s + 1):
                 await _wait_released(remaining)
+        self._overdue.update(each for each in remaining if not each.released.is_set())
 
     async def _end(
         self,

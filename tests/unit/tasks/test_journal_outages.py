@@ -173,3 +173,29 @@ async def test_an_unrequested_cancellation_fails_the_task(journal: Journal) -> N
     async with TaskHost(journal, [define(broken)]) as host:
         ended = await finish(host)
     assert ended.task.status.state == State.TASK_STATE_FAILED
+
+
+async def test_a_host_that_stops_waits_once_for_a_full_disk(journal: Journal) -> None:
+    settings = Settings(cancel_grace_s=0.5)
+    started = asyncio.Event()
+
+    async def count(task: TaskContext) -> None:
+        artifact = task.artifact()
+        while True:
+            await artifact.append(PIECE)
+            started.set()
+
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        host = await stack.enter_async_context(
+            TaskHost(journal, [define(count)], settings=settings)
+        )
+        await start(host)
+        await started.wait()
+        with full_disk() as failures:
+            await wait_for_failures(failures, 1)
+            stopped_s = loop.time()
+            await host.drain(0)
+            await stack.aclose()
+            # The code has half a second to clean up, and its end a second to be written.
+            assert loop.time() - stopped_s < 2 * (settings.cancel_grace_s + 1)
