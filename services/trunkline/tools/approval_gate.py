@@ -2,14 +2,13 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-from trunkline.core.identity import Identity, Role, StatementVerifier
+from trunkline.core.identity import Role, StatementVerifier
 from trunkline.core.users import named_account
 from trunkline.errors import PermissionDeniedError
 from trunkline.tasks.approvals import approval_task_id, digest_call
+from trunkline.tools.tool_call import ToolCall
 from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import tool_service_pb2
 
@@ -31,11 +30,11 @@ class ApprovalGate:
     async def check(
         self,
         tool: tool_service_pb2.Tool,
-        request: tool_service_pb2.CallToolRequest,
-        arguments: Mapping[str, Any],
-        peer: Identity | None,
+        call: ToolCall,
     ) -> None:
-        """Check a call just before it is made. A tool that needs no approval always passes.
+        """Check a call just before it is made. `tool` is the current declaration of its tool.
+
+        A tool that needs no approval always passes.
 
         Raises:
             PermissionDeniedError: the call has no approval, or the approval is for another call, is
@@ -43,18 +42,19 @@ class ApprovalGate:
             UserNotProvenError: the statement of the user is not valid.
             ConfigurationError, JournalUnavailableError: the use of the approval can't be stored.
         """
+        request, caller = call.request, call.caller
         if not tool.needs_approval or request.continuation.task_handle:
             # Following a task calls nothing.
             return
         label = f"{tool.server}/{tool.name}"
         if not request.approval_id:
             raise _refuse(request, label, "it needs a person's approval; request one")
-        digest = digest_call(request.approval_id, label, arguments)
+        digest = digest_call(request.approval_id, label, call.arguments)
         is_of_task = approval_task_id(request.approval_id) == request.task_id
         if digest != request.approval_digest or not is_of_task:
             problem = "its approval is for another call; request one for exactly this call"
             raise _refuse(request, label, problem)
-        if peer is not None and peer.role is not Role.MEMBER:
+        if caller is not None and caller.role is not Role.MEMBER:
             await self._check_proof(request, label, digest)
         if tool.read_only or tool.idempotent:
             return

@@ -21,6 +21,7 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.observe import telemetry
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import (
     AdapterSettings,
     ServerConfig,
@@ -185,9 +186,12 @@ class ToolServer:
         self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
         self._start_requested.set()
 
-    async def call(self, call: ToolCall) -> tool_service_pb2.ToolResult:
+    async def call(
+        self, call: ToolCall, gate: ApprovalGate | None = None
+    ) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
 
+        `gate` checks the call by the current declaration of the tool, before the first attempt.
         The shorter of the caller's and the server's own limit applies; for a task, only the
         caller's. The time in which a person answers counts for neither.
         If the server ends during a call of a read-only or idempotent tool, the call is repeated
@@ -195,6 +199,8 @@ class ToolServer:
 
         Raises:
             ToolNotFoundError: the server has no such tool.
+            PermissionDeniedError, UserNotProvenError, ConfigurationError, JournalUnavailableError:
+                as `ApprovalGate.check`.
             ToolServerUnavailableError: the server is down, ended during the call, or keeps failing.
             PeerTimeoutError: the call took too long.
             PeerProtocolError: the server's answer is invalid.
@@ -210,8 +216,8 @@ class ToolServer:
                 while True:
                     session = await self._ready()
                     tool = self._find_tool(call.tool)
-                    if attempt == 1 and call.check is not None:
-                        await call.check(tool)
+                    if attempt == 1 and gate is not None:
+                        await gate.check(tool, call)
                     try:
                         with self.breaker.track_call(session):
                             return await session.call_tool(call)

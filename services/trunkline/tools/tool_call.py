@@ -5,14 +5,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trunkline.core.json_values import struct_json
 from trunkline.tools.connection import OPEN_CALL_PREFIX
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
-CheckCall: TypeAlias = Callable[[tool_service_pb2.Tool], Awaitable[None]]
-"""Checks that a tool may be called, by its current declaration. Raises if it may not."""
+    from trunkline.core.identity import Identity
+
 OnTaskCreated: TypeAlias = Callable[[str], Awaitable[None]]
 """Gets the handle of the task or of the open call that a call became, before it is followed."""
 
@@ -25,23 +26,31 @@ async def _ignore_task(_handle: str) -> None:
 class ToolCall:
     """A call of a tool, and its time limit."""
 
-    tool: str
-    arguments: Mapping[str, Any]
+    request: tool_service_pb2.CallToolRequest
     on_progress: "ProgressFnT"
+    on_task: OnTaskCreated = _ignore_task
+    caller: "Identity | None" = None
+    """The process that calls, if the adapter serves a mesh whose processes have identities."""
     timeout_s: float | None = None
     """The limit of the caller, in seconds, if it has one. The server has its own limit, too."""
-    check: CheckCall | None = None
-    """Checks the tool before its first call."""
-    continuation: tool_service_pb2.ToolContinuation = field(
-        default_factory=tool_service_pb2.ToolContinuation
-    )
+    arguments: Mapping[str, Any] = field(init=False)
+    """The arguments of the request, as JSON."""
+    continuation: tool_service_pb2.ToolContinuation = field(init=False)
     """The earlier call that this call continues, because it asked or became a task."""
-    on_task: OnTaskCreated = _ignore_task
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.Timeout(None))
     """The time limit that the server has entered for the call."""
     limit_s: float | None = None
     """The length of that limit, in seconds, or None without a limit."""
     _begun_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.arguments = struct_json(self.request.arguments)
+        self.continuation = self.request.continuation
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool, which its server gave it."""
+        return self.request.tool
 
     @property
     def is_task(self) -> bool:

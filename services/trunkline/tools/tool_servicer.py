@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.core.json_values import struct_json
 from trunkline.core.settings import AgentSettings
 from trunkline.errors import ToolNotFoundError
 from trunkline.mesh.client.artifacts import ArtifactClient
@@ -79,24 +78,17 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         ):
             self._check_agents(request)
             server = self._adapter.get_server(request.server, request.tool)
-            arguments, peer = struct_json(request.arguments), caller.get(None)
-
-            async def check(tool: tool_service_pb2.Tool) -> None:
-                await self._gate.check(tool, request, arguments, peer)
-
             progress = _ProgressWriter(context.write)
             call = ToolCall(
-                request.tool,
-                arguments,
+                request,
                 progress.write,
+                progress.write_task,
+                caller=caller.get(None),
                 timeout_s=remaining_s(request),
-                check=check,
-                continuation=request.continuation,
-                on_task=progress.write_task,
             )
             try:
                 result = await limit_result_size(
-                    await server.call(call),
+                    await server.call(call, self._gate),
                     tool=f"{request.server}/{request.tool}",
                     limit_bytes=self._adapter.result_limit_bytes,
                     upload=self._make_uploader(request),

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx2
 
 from trunkline.agents.calls.tool_questions import build_continuation, build_pending, read_lines
-from trunkline.core.json_values import struct_json
+from trunkline.core.json_values import struct_json, update_struct
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
@@ -103,7 +103,9 @@ async def call_tool(
 
     continuation = tool_service_pb2.ToolContinuation()
     while True:
-        call = ToolCall(name, arguments, ignore, timeout_s=LIMIT_S, continuation=continuation)
+        request = tool_service_pb2.CallToolRequest(tool=name, continuation=continuation)
+        update_struct(request.arguments, arguments)
+        call = ToolCall(request, ignore, timeout_s=LIMIT_S)
         result = await adapter.get_server(_SERVER, name).call(call)
         if not result.HasField("question"):
             return result

@@ -11,6 +11,7 @@ from harness.mcp import asking_server
 from harness.mcp.forked_servers import fork_servers
 from harness.mesh.processes import free_address, running_process
 from harness.polling import wait_for
+from trunkline.core.json_values import update_struct
 from trunkline.mesh.client import ToolClient
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
@@ -77,7 +78,15 @@ async def ignore(progress: float, total: float | None, message: str | None) -> N
 async def call(
     adapter: ToolAdapter, tool: str, server: str = "awkward", **arguments: object
 ) -> tool_service_pb2.ToolResult:
-    return await adapter.get_server(server, tool).call(ToolCall(tool, arguments, ignore))
+    requested = ToolCall(tool_request(tool, **arguments), ignore)
+    return await adapter.get_server(server, tool).call(requested)
+
+
+def tool_request(tool: str, **arguments: object) -> tool_service_pb2.CallToolRequest:
+    """Return the request of a call, which names no server, to be made by a server itself."""
+    request = tool_service_pb2.CallToolRequest(tool=tool)
+    update_struct(request.arguments, arguments)
+    return request
 
 
 async def collect_responses(

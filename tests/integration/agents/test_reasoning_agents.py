@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness.mcp.scripted_servers import AWKWARD
+from harness.mcp.scripted_servers import AWKWARD, tool_request
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
 from trunkline.agents.calls.tool_source import MeshTools
@@ -265,7 +265,7 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
             assert "learned" not in {skill.id for skill in skills}
             changed.clear()
             learning = running.adapter.get_server("awkward", "learn")
-            await learning.call(ToolCall("learn", {}, ignore_progress))
+            await learning.call(ToolCall(tool_request("learn"), ignore_progress))
             await changed.wait()
             assert "learned" in {skill.id for skill in card.skills}
         skills = list(card.skills)

@@ -17,6 +17,7 @@ from harness.mcp.scripted_servers import (
     call,
     running,
     script,
+    tool_request,
     wait_for_file,
     wait_until,
 )
@@ -111,7 +112,7 @@ async def test_a_caller_s_own_deadline_is_no_failure_of_the_server(tmp_path: Pat
             with pytest.raises(PeerTimeoutError):
                 async with asyncio.timeout(READY_TIMEOUT_S):
                     await server.call(
-                        ToolCall("hang", {"marks": str(tmp_path)}, _ignore, timeout_s=0.2)
+                        ToolCall(tool_request("hang", marks=str(tmp_path)), _ignore, timeout_s=0.2)
                     )
         assert server.breaker.state == "closed"
 

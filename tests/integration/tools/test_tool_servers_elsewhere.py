@@ -12,7 +12,14 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from harness.mcp.http_server import HttpTools, http_tools, serving
-from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_until
+from harness.mcp.scripted_servers import (
+    QUICK,
+    READY_TIMEOUT_S,
+    call,
+    running,
+    tool_request,
+    wait_until,
+)
 from harness.mesh.processes import free_address
 from harness.polling import wait_for
 from harness.remote.certificates import self_signed
@@ -61,7 +68,7 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
         async with reached(tools, headers=headers) as adapter:
             assert await ask(adapter, "repeat", text="hello") == "hello"
             server = adapter.get_server(NAME, "count")
-            result = await server.call(ToolCall("count", {"n": 3}, note))
+            result = await server.call(ToolCall(tool_request("count", n=3), note))
         assert result.content[0].text == "counted to 3"
         assert news == ["step 1", "step 2", "step 3"]
         sent = {

@@ -13,7 +13,14 @@ import pytest
 
 from harness.mcp import asking_server
 from harness.mcp.http_server import HttpTools, http_tools
-from harness.mcp.scripted_servers import PLAIN, QUICK, asking_over_http, running, wait_until
+from harness.mcp.scripted_servers import (
+    PLAIN,
+    QUICK,
+    asking_over_http,
+    running,
+    tool_request,
+    wait_until,
+)
 from harness.polling import wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
@@ -63,13 +70,10 @@ async def call(
             statuses.append(message or "")
 
     async with asyncio.timeout(TIMEOUT_S):
-        call = ToolCall(
-            tool,
-            arguments,
-            on_progress,
-            continuation=continuation or tool_service_pb2.ToolContinuation(),
-            on_task=on_task,
-        )
+        request = tool_request(tool, **arguments)
+        if continuation is not None:
+            request.continuation.CopyFrom(continuation)
+        call = ToolCall(request, on_progress, on_task)
         return await tools.get_server("asking", tool).call(call)
 
 

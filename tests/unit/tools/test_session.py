@@ -9,6 +9,7 @@ import pytest
 from mcp import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from harness.mcp.scripted_servers import tool_request
 from harness.remote.measurements import measuring
 from trunkline.core.json_values import read_json
 from trunkline.errors import PeerProtocolError
@@ -90,7 +91,7 @@ async def refuse_task(handle: str) -> None:
 
 
 async def call(session: McpSession, tool: str = "t") -> tool_service_pb2.ToolResult:
-    return await session.call_tool(ToolCall(tool, {}, ignore, on_task=refuse_task))
+    return await session.call_tool(ToolCall(tool_request(tool), ignore, refuse_task))
 
 
 async def test_a_tool_that_messages_cannot_hold_is_refused_alone(client: ScriptedClient) -> None:
@@ -182,7 +183,7 @@ async def test_a_limit_that_ends_the_search_for_a_cause_is_measured_as_a_timeout
 
     connection.has_ended.set()
     connection.describe_end = describe_end
-    requested = ToolCall("t", {}, ignore, on_task=refuse_task)
+    requested = ToolCall(tool_request("t"), ignore, refuse_task)
     with measuring() as measured:
         with pytest.raises(TimeoutError):
             async with requested.start_limit(0.01):

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -161,8 +162,9 @@ class MeshChannel(grpc.aio.Channel):
         return UnaryMethod(self, method, *args, **options)
 
     def unary_stream(self, method: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        """Return a `StreamMethod`."""
-        return StreamMethod(self, method, *args, **options)
+        """Return the class of the calls of a `StreamMethod`, with the method."""
+        stream_method = StreamMethod(self, method, *args, **options)
+        return partial(stream_method.call_class, stream_method)
 
     def stream_unary(self, method: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
         """Return an `UploadMethod`."""

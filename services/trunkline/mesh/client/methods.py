@@ -198,16 +198,14 @@ class UnaryMethod(Method):
 
 
 class StreamMethod(Method):
-    """A method with one request, whose responses are a stream."""
+    """A method with one request, whose responses are a stream. Its calls are `StreamCall`s."""
 
     _arity = "unary_stream"
 
-    def __call__(
-        self, request: object, *, timeout: float | None = None, metadata: Metadata = ()
-    ) -> "StreamCall[Any]":
-        """Return a call that begins with its first read. Cancel it by `canceling`."""
-        kind = BatchCall if self.name in BATCH_FIELDS else StreamCall
-        return kind(self, request, timeout, metadata)
+    @property
+    def call_class(self) -> "Callable[..., StreamCall[Any]]":
+        """The class of the calls: `BatchCall` if the responses hold batches."""
+        return BatchCall if self.name in BATCH_FIELDS else StreamCall
 
 
 class UploadMethod(Method):
@@ -250,14 +248,23 @@ class BidirectionalMethod(Method):
 
 
 class StreamCall(Generic[_Response]):
-    """A call whose responses are a stream. Reading raises TrunklineErrors only."""
+    """A call whose responses are a stream. Reading raises TrunklineErrors only.
+
+    The call begins with its first read. Cancel it by `canceling`.
+    """
 
     def __init__(
-        self, method: Method, request: object, timeout_s: float | None, metadata: Metadata
+        self,
+        method: Method,
+        request: object,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
     ) -> None:
+        """Take the arguments of a call of the method in gRPC."""
         self._method = method
         self._request = request
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout
         self._metadata = metadata
         self._call: Any = None
 
@@ -300,10 +307,8 @@ class BatchCall(StreamCall[_Response]):
     as they are. Iterating the call itself parses them.
     """
 
-    def __init__(
-        self, method: Method, request: object, timeout_s: float | None, metadata: Metadata
-    ) -> None:
-        super().__init__(method, request, timeout_s, metadata)
+    def __init__(self, method: Method, request: object, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(method, request, **options)
         self._trunk_call: TrunkStreamCall | None = None
         self._first_batches: list[bytes] = []
         self._latest = b""

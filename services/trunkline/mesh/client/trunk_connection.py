@@ -50,7 +50,7 @@ class TrunkUnaryCall:
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._peer = peer
 
-    def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
+    def receive(self, frame: trunk_service_pb2.TrunkFrame) -> None:
         """Set the response from the call's last frame."""
         if not frame.HasField("end") or self.response.done():
             return
@@ -111,7 +111,7 @@ class TrunkStreamCall:
             return "CANCELLED"
         return "OK" if self._error is None else self._error.code.value
 
-    def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
+    def receive(self, frame: trunk_service_pb2.TrunkFrame) -> None:
         """Take a frame of the call."""
         if frame.batches:
             self._batches.extend(frame.batches)
@@ -215,7 +215,7 @@ class TrunkStreamCall:
 
 
 class _Call(Protocol):
-    def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None: ...
+    def receive(self, frame: trunk_service_pb2.TrunkFrame) -> None: ...
 
     def fail(self, error: TrunklineError) -> None: ...
 
@@ -373,7 +373,7 @@ class TrunkClientConnection:
             stream.cancel()
 
     async def _read(self, stream: ConnectCall) -> TrunklineError:
-        """Deliver frames to their calls until the stream ends; return the reason."""
+        """Pass frames to their calls until the stream ends; return the reason."""
         calls = self._calls
         try:
             with translate_errors(self.peer):
@@ -385,7 +385,7 @@ class TrunkClientConnection:
                     for frame in response.frames:
                         call = calls.get(frame.call_id)
                         if call is not None:
-                            call.deliver(frame)
+                            call.receive(frame)
             return PeerUnavailableError(self.peer, "it ended the stream of all calls")
         except DecodeError:
             return PeerProtocolError(self.peer, "it sent a message that can't be read")

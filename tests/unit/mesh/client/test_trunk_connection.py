@@ -83,8 +83,8 @@ async def test_batches_accepted_by_the_sink_wake_no_reader(
     call: TrunkStreamCall, reader: Reader
 ) -> None:
     call.sink = sink = Sink()
-    call.deliver(frame(b"1", b"2"))
-    call.deliver(frame(b"3"))
+    call.receive(frame(b"1", b"2"))
+    call.receive(frame(b"3"))
     assert sink.accepted == [b"1", b"2", b"3"]
     call.fail(PeerUnavailableError("peer", "it is gone"))
     assert await reader.received.get() == "it is gone"
@@ -94,13 +94,13 @@ async def test_batches_after_a_refused_one_wake_the_reader_in_order(
     call: TrunkStreamCall, reader: Reader
 ) -> None:
     call.sink = sink = Sink(limit=1)
-    call.deliver(frame(b"1", b"2"))
+    call.receive(frame(b"1", b"2"))
     sink.limit = 10
     # The reader has not run yet, so a batch accepted now would overtake the second one.
-    call.deliver(frame(b"3"))
+    call.receive(frame(b"3"))
     assert await reader.received.get() == [b"2", b"3"]
     assert sink.accepted == [b"1"]
-    call.deliver(frame(b"4"))
+    call.receive(frame(b"4"))
     assert sink.accepted == [b"1", b"4"]
 
 
@@ -110,7 +110,7 @@ async def test_an_end_wakes_the_reader_after_the_sink_accepted_all_batches(
     call.sink = sink = Sink()
     last = frame(b"1")
     last.end.SetInParent()
-    call.deliver(last)
+    call.receive(last)
     assert await reader.received.get() == "the end"
     assert sink.accepted == [b"1"]
 
