@@ -77,7 +77,7 @@ class JournalMachine(RuleBasedStateMachine):
         )
         # Only rules maintain it. Its own timers depend on the machine's speed, and the model would
         # not know of their compactions.
-        await self.journal._maintenance.close()
+        self.journal._maintenance.close()
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.journal.close())

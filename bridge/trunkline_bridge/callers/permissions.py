@@ -1,10 +1,10 @@
 """Permissions of callers: the agents and methods that their credentials are for.
 
 The scopes of an API key are in its entry. The scopes of a token are in its claims. Without any,
-all agents and methods are permitted. `Permissions.check` refuses a caller. The bindings of A2A call
-it through `Operations.authorize`, for each operation, before they read the parameters. All other
-operations check on their own, most of them through `check_permission` in `a2a/operations/audit.py`,
-which also records a refusal.
+all agents and methods are permitted. The permission of each operation of A2A is in the table of
+`a2a/operations/operation_table.py`. The bindings of A2A have it checked by `Operations.authorize`,
+before they read the parameters. All other operations check on their own, most of them through
+`callers/authorization.py`, which also records a refusal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,9 +49,13 @@ METHODS: Final = READ_METHODS | {
     "ResumeTask",
     "RollBackWorkflow",
 }
-"""The names of A2A v1.0's operations, GetArtifact, the download of a file, GetMetrics, the page for
-Prometheus, the methods of the contract's MessagingService, and the methods of workflows, which
-GraphQL has."""
+"""All permissions.
+
+The permissions of A2A have the names of its operations in v1.0, the permissions of messages the
+names of the methods of MessagingService. GetArtifact is the download of a file, GetMetrics the page
+for Prometheus. GetWorkflow, PauseTask, ResumeTask and RollBackWorkflow are for workflows alone: A2A
+has no operation that pauses a task, but GraphQL pauses the run of a workflow, which is a task.
+"""
 GET_ARTIFACT: Final = "GetArtifact"
 CREATE_PUSH_CONFIG: Final = "CreateTaskPushNotificationConfig"
 GET_METRICS: Final = "GetMetrics"

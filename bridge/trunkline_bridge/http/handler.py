@@ -1,9 +1,9 @@
 """Serves HTTP requests of all bindings: limits, responses, errors, shutdown."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -20,9 +20,8 @@ from trunkline_bridge.http.in_flight import (
 )
 from trunkline_bridge.http.messages import RequestBody, RequestHeaders, ResponseSender
 from trunkline_bridge.http.pages import REFUSAL_KEY, method_not_allowed
-from trunkline_bridge.http.sse import Heartbeats, Renderer, send_events
+from trunkline_bridge.http.sse import Heartbeats
 
-_EventT = TypeVar("_EventT")
 _SHUTDOWN = PeerUnavailableError(
     BRIDGE,
     "it is shutting down; try again, for a stream with the last id as Last-Event-ID",
@@ -82,26 +81,6 @@ class BufferedResponse:
     def last_event(self, _error: WireError) -> bytes | None:
         """Return None, because only event streams can end with an error."""
         return None
-
-
-@dataclass(slots=True)
-class EventStreamResponse(Generic[_EventT]):
-    """A stream of server-sent events."""
-
-    events: AbstractAsyncContextManager[AsyncGenerator[Sequence[_EventT], None]]
-    renderer: Renderer[_EventT]
-    headers: Mapping[str, str]
-
-    async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:
-        """Open the stream of events and send all of them."""
-        async with self.events as events:
-            await send_events(
-                sender, events, self.renderer, heartbeats=heartbeats, headers=self.headers
-            )
-
-    def last_event(self, error: WireError) -> bytes:
-        """Return the event that reports an error."""
-        return self.renderer.render_error(error)
 
 
 class BindingCall(Protocol):

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from typing import Final, Protocol, TypeVar
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
 
 from starlette.types import Send
 
@@ -148,34 +149,43 @@ _HEADERS = {
 }
 
 
-async def send_events(
-    sender: ResponseSender,
-    events: AsyncGenerator[Sequence[_EventT], None],
-    renderer: Renderer[_EventT],
-    *,
-    heartbeats: Heartbeats,
-    headers: Mapping[str, str] | None = None,
-) -> None:
-    """Send a stream of events to its end. An error becomes the last event.
+@dataclass(slots=True)
+class EventStreamResponse(Generic[_EventT]):
+    """The response of a binding that is a stream of server-sent events."""
 
-    While a write waits for the client, nothing is read from the mesh, so a slow client slows down
-    only its own stream.
-    """
-    await sender.start(200, {**_HEADERS, **(headers or {})})
-    stream = EventStream(sender.send, heartbeats)
-    heartbeats.add(stream)
-    last = b""
-    try:
-        async with aclosing(events):
-            async for ready in events:
-                for body in renderer.render_chunks(ready):
-                    await stream.write(body)
-                # The next events may take days: release these.
-                ready, body = (), b""
-    except Exception as error:  # noqa: BLE001  the response has started: only an event can report it
-        wire_error = to_wire_error(error)
-        tracing.record_failure(wire_error.kind.reason)
-        last = renderer.render_error(wire_error)
-    finally:
-        heartbeats.remove(stream)
-    await sender.finish(last)
+    events: AbstractAsyncContextManager[AsyncGenerator[Sequence[_EventT], None]]
+    renderer: Renderer[_EventT]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:
+        """Open the stream of events and send it to its end. An error becomes the last event.
+
+        While a write waits for the client, nothing is read from the mesh, so a slow client slows
+        down only its own stream.
+
+        Raises:
+            Exception: any that opening the stream raises. Nothing has been sent then.
+        """
+        async with self.events as events:
+            await sender.start(200, {**_HEADERS, **self.headers})
+            stream = EventStream(sender.send, heartbeats)
+            heartbeats.add(stream)
+            last = b""
+            try:
+                async with aclosing(events):
+                    async for ready in events:
+                        for body in self.renderer.render_chunks(ready):
+                            await stream.write(body)
+                        # The next events may take days: release these.
+                        ready, body = (), b""
+            except Exception as error:  # noqa: BLE001  only an event can report it now
+                wire_error = to_wire_error(error)
+                tracing.record_failure(wire_error.kind.reason)
+                last = self.last_event(wire_error)
+            finally:
+                heartbeats.remove(stream)
+            await sender.finish(last)
+
+    def last_event(self, error: WireError) -> bytes:
+        """Return the event that reports an error."""
+        return self.renderer.render_error(error)

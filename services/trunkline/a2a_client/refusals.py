@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Final
 
 from trunkline.a2a_client.errors import RpcError, ServerBusyError
 from trunkline.a2a_wire import errors as kinds
+from trunkline.a2a_wire.errors import mesh_metadata
 from trunkline.errors import (
     AgentNotFoundError,
     InternalError,
@@ -22,6 +24,13 @@ from trunkline.errors import (
 
 CREDENTIALS_REFUSALS: Final = frozenset({kinds.UNAUTHENTICATED.reason, kinds.FORBIDDEN.reason})
 """Refusals of the caller, not of the request."""
+_OVERLOADS: Final[tuple[type[TrunklineError], ...]] = (
+    LimitExceededError,
+    OverloadedError,
+    QueueFullError,
+)
+"""The errors of the mesh that are one kind of A2A, RESOURCE_EXHAUSTED: only their fields tell them
+apart. LimitExceededError has all fields of QueueFullError, so it comes first."""
 _AGENT_REFUSALS: Final = frozenset({kinds.INVALID_PARAMS.reason, kinds.AGENT_NOT_FOUND.reason})
 
 
@@ -32,19 +41,20 @@ def to_mesh_error(error: TrunklineError, *, peer: str, task_id: str = "") -> Tru
     """
     match error:
         case ServerBusyError(status=429):
-            metadata = error.error.metadata
-            retry_after_s = metadata.get("retryAfterS", "a few")
-            if limit := metadata.get("limit"):
-                if "retryAfterS" not in metadata:
-                    # The time of the waiting deliveries is unknown.
-                    return QueueFullError(limit)
-                return LimitExceededError(limit, retry_after_s)
-            return OverloadedError(agent=metadata.get("agent", peer), retry_after_s=retry_after_s)
+            return _overload_error(mesh_metadata(error.error.metadata), peer)
         case ServerBusyError():
             return PeerUnavailableError(peer, error.error.text or error.problem)
         case RpcError():
             return _rpc_error(error, peer, task_id)
     return error
+
+
+def _overload_error(metadata: dict[str, str], peer: str) -> TrunklineError:
+    """Return the error of `_OVERLOADS` whose fields the metadata has; without any, of the peer."""
+    for cls in _OVERLOADS:
+        if all(metadata.get(field.name) for field in fields(cls)):
+            return cls.from_metadata(metadata)
+    return OverloadedError(peer, metadata.get("retry_after_s", "a few"))
 
 
 def _rpc_error(error: RpcError, peer: str, task_id: str) -> TrunklineError:

@@ -8,6 +8,7 @@ advice in a text names methods of A2A, since callers do not have our command lin
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,7 @@ BRIDGE: Final = "the bridge"
 """The peer that errors of the bridge's own shutdown name; other errors name the process that the
 bridge can't reach."""
 _TYPES = "type.googleapis.com/google.rpc."
+_CAPITAL = re.compile("[A-Z]")
 
 
 class ErrorKind(NamedTuple):
@@ -233,6 +235,11 @@ def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
         return first + "".join(word.capitalize() for word in others)
 
     return {convert(name): value for name, value in metadata.items()}
+
+
+def mesh_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a WireError with the keys of the mesh's error that it converts."""
+    return {_CAPITAL.sub(r"_\g<0>", name).lower(): value for name, value in metadata.items()}
 
 
 _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {

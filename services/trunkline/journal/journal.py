@@ -1,6 +1,7 @@
 """The journal of a host: ordered appends, committed in groups and published after the commit."""
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -51,6 +52,8 @@ from trunkline.observe.metrics.kinds import Reading
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]
+
+logger = logging.getLogger(__name__)
 
 _TAIL_BYTES: Final = 64 * 1024
 # The limit of all tails together.
@@ -107,11 +110,12 @@ class Journal:
         self._pending_since_s = 0.0
         # Held from the look-ups of a commit to its publication, and during maintenance writes.
         self._write_lock = asyncio.Lock()
-        # The task that writes what is pending, and the future that it awaits when nothing is.
-        self._writer: asyncio.Task[None] | None = None
+        # The task that has the writer and the maintenance in its group; see `_run`.
+        self._running: asyncio.Task[None] | None = None
+        # What the writer awaits when nothing is pending.
         self._wakeup: asyncio.Future[None] | None = None
         self._is_closed = False
-        self._closing: asyncio.Task[None] | None = None
+        self._is_for_takeover = False
         self._maintenance = Maintenance(
             store, self._write_lock, retention, on_changed=self._forget_all
         )
@@ -491,7 +495,9 @@ class Journal:
             JournalUnavailableError: the journal can't be written, or its files were moved.
         """
         await self._store.renew_lease(lease_s)
-        await self._maintenance.scan()
+        if not self._is_closed:
+            self._start()
+            self._maintenance.scan()
 
     async def close(self, *, for_takeover: bool = False) -> None:
         """Write what is pending and release the journal. Waiting readers get an error.
@@ -500,22 +506,34 @@ class Journal:
         over. Every call returns once the journal is released, also if it is canceled or if another
         call has begun the close.
         """
-        if self._closing is None:
-            self._is_closed = True
-            self._closing = asyncio.get_running_loop().create_task(self._close(for_takeover))
+        if not self._is_closed:
+            self._is_closed, self._is_for_takeover = True, for_takeover
+            self._maintenance.close()
+            self._wake_writer()
+        running = self._start()
         try:
-            await asyncio.shield(self._closing)
+            await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([self._closing])
+            await asyncio.wait([running])
             raise
 
-    async def _close(self, for_takeover: bool) -> None:  # noqa: FBT001
-        await self._maintenance.close()
-        if self._writer is not None:
-            self._wake_writer()
-            await asyncio.wait([self._writer])
+    def _start(self) -> asyncio.Task[None]:
+        """Start the writer and the maintenance with the first write, if they do not run yet.
+
+        The journal may have been opened without an event loop.
+        """
+        if self._running is None:
+            # The tasks must not inherit the context variables of the first caller.
+            self._running = asyncio.get_running_loop().create_task(self._run(), context=Context())
+        return self._running
+
+    async def _run(self) -> None:
+        """Write and maintain the journal until it is closed, then release it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._write_pending())
+            self._maintenance.start(group)
         self._subscribers.close(self._closed_error)
-        await self._store.close(for_takeover=for_takeover)
+        await self._store.close(for_takeover=self._is_for_takeover)
 
     async def _fold(self, task_id: str, until: int) -> Fold:
         with self._translate_errors():
@@ -532,11 +550,8 @@ class Journal:
         if not self._pending:
             self._pending_since_s = perf_counter()
         self._pending.append(pending)
-        if self._writer is None:
-            # The task must not inherit the context variables of the first caller.
-            self._writer = asyncio.get_running_loop().create_task(
-                self._write_pending(), context=Context()
-            )
+        if self._running is None:
+            self._start()
         else:
             self._wake_writer()
 
@@ -548,20 +563,17 @@ class Journal:
     async def _write_pending(self) -> None:
         """Write what is pending, one commit after the other, until the journal is closed."""
         loop = asyncio.get_running_loop()
-        try:
-            while self._pending or not self._is_closed:
-                if self._pending:
-                    async with self._write_lock:
-                        await self._commit()
-                else:
-                    self._wakeup = loop.create_future()
-                    await self._wakeup
-        finally:
-            self._writer = self._wakeup = None
-            # Nothing is left but after an error of a listener.
-            for write in self._pending:
-                fail_write(write.receiver, JournalUnavailableError(self.id, "its writer failed"))
-            self._pending.clear()
+        while self._pending or not self._is_closed:
+            if not self._pending:
+                self._wakeup = loop.create_future()
+                await self._wakeup
+                continue
+            try:
+                async with self._write_lock:
+                    await self._commit()
+            except Exception:
+                # Each write of the commit has its result: an error after that is a listener's.
+                logger.exception("journal.publication_failed", extra={"journal": self.id})
 
     async def _commit(self) -> None:
         """Write what is pending in one transaction, and publish it."""

@@ -1,12 +1,19 @@
 """Maintains a journal in the background: compacts and deletes tasks, and runs checkpoints."""
 
 import asyncio
+import contextlib
 import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
+from trunkline.core.backoff import Backoff
+from trunkline.errors import (
+    FencedError,
+    InvalidAgentResponseError,
+    JournalUnavailableError,
+    TrunklineError,
+)
+from trunkline.journal.measurements import count_failed_maintenance
 from trunkline.journal.retention import Compactor, Retention, RetentionStep
 from trunkline.journal.store import JournalStore
 
@@ -16,18 +23,17 @@ logger = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.005
 # The number of bytes that one step folds.
 _FOLD_BYTES: Final = 32 * 1024
-# The pause after a failed step before another try.
+# The first and the longest pause after failed steps of one kind of work.
 _RETRY_S: Final = 1.0
-
-_CHECKPOINT: Final = "checkpoint"
-_RETIRE: Final = "retire"
+_LONGEST_RETRY_S: Final = 60.0
 
 
 class Maintenance:
     """Runs short maintenance writes soon after there is work for them.
 
-    Its task ends when there is no more work. A step that fails changes nothing, and is retried
-    after a later write or renewal of the lease. No caller waits for a step.
+    Checkpoints and retention are two tasks of the journal's group, so that failures of the one do
+    not delay the other. A step that fails changes nothing. It is logged and counted, and tried
+    again after a pause, whatever the error is. No caller waits for a step.
     """
 
     def __init__(
@@ -43,78 +49,102 @@ class Maintenance:
         self._write_lock = write_lock
         self._compactor = Compactor(store, retention)
         self._on_changed = on_changed
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
-        self._failing: dict[str, float] = {}
+        self._is_scan_due = False
+        self._scheduled = asyncio.Event()
+        self._closed = asyncio.Event()
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start the work, which ends after `close`."""
+        group.create_task(self._repeat("checkpoint", self._needs_checkpoint, self._checkpoint))
+        group.create_task(self._repeat("retention", self._needs_retention, self._retire))
 
     def schedule(self) -> None:
-        """Start the work if there is some and it does not run. Call this after writes."""
-        if self._task is None and self._has_work:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        """Start the next step if there is work. Call this after writes."""
+        if self._has_work:
+            self._scheduled.set()
 
-    async def scan(self) -> None:
-        """Look for tasks whose retention time is over. Call this at each renewal of the lease."""
-        # While the task runs, it looks for them itself.
-        if self._task is None and not self._is_closed and self._may_try(_RETIRE):
-            await self._scan()
-            self.schedule()
+    def scan(self) -> None:
+        """Let the next step look for tasks whose retention time is over."""
+        self._is_scan_due = True
+        self._scheduled.set()
 
-    async def close(self) -> None:
-        """Stop, after a step in flight."""
-        self._is_closed = True
-        if self._task is not None:
-            await asyncio.wait([self._task])
+    def close(self) -> None:
+        """Stop, after the steps in flight."""
+        self._closed.set()
+        self._scheduled.set()
 
     @property
     def _has_work(self) -> bool:
-        return not self._is_closed and (self._is_checkpoint_due or self._compactor.has_work)
+        return self._needs_checkpoint() or self._needs_retention()
 
-    @property
-    def _is_checkpoint_due(self) -> bool:
-        return self._store.needs_checkpoint and self._may_try(_CHECKPOINT)
+    def _needs_checkpoint(self) -> bool:
+        return self._store.needs_checkpoint
 
-    async def _run(self) -> None:
-        """Run steps until there is no more work."""
-        try:
-            while self._has_work:
-                await asyncio.sleep(_INTERVAL_S)
-                if self._is_closed:
-                    return
-                if self._is_checkpoint_due:
-                    await self._checkpoint()
-                if self._compactor.has_work:
-                    await self._retire()
-        finally:
-            self._task = None
+    def _needs_retention(self) -> bool:
+        return self._is_scan_due or self._compactor.has_work
+
+    async def _repeat(
+        self, name: str, is_needed: Callable[[], bool], step: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Run steps of one kind of work whenever it is needed, until the journal is closed."""
+        backoff = Backoff(first_s=_RETRY_S, limit_s=_LONGEST_RETRY_S)
+        is_failing = False
+        extra = {"journal": self._store.id, "work": name}
+        while not self._closed.is_set():
+            if not is_needed():
+                self._scheduled.clear()
+                await self._scheduled.wait()
+                continue
+            await self._pause(backoff.next_s() if is_failing else _INTERVAL_S)
+            if self._closed.is_set():
+                return
+            try:
+                await step()
+            except Exception as error:
+                count_failed_maintenance(error)
+                if isinstance(error, FencedError):
+                    self.close()
+                if not is_failing:
+                    failed = {**extra, "error": type(error).__name__}
+                    unexpected = None if isinstance(error, TrunklineError) else error
+                    logger.warning("journal.upkeep_failed", exc_info=unexpected, extra=failed)
+                is_failing = True
+            else:
+                if is_failing:
+                    logger.warning("journal.upkeep_goes_on", extra=extra)
+                is_failing = False
+                backoff.reset()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
 
     async def _checkpoint(self) -> None:
         """Move the log into the file, in part without other writes if they prevent it."""
-        try:
-            if not await self._store.checkpoint():
-                async with self._write_lock:
-                    await self._store.checkpoint()
-        except (FencedError, JournalUnavailableError) as error:
-            self._on_failure(_CHECKPOINT, error)
-        else:
-            self._on_success(_CHECKPOINT)
+        if not await self._store.checkpoint():
+            async with self._write_lock:
+                await self._store.checkpoint()
 
     async def _retire(self) -> None:
-        """Run the next step of the compactor."""
+        """Run the next step of the compactor, or look for work."""
+        if not self._compactor.has_work:
+            await self._compactor.scan()
+            self._is_scan_due = False
+            return
         step = await self._next_retention_step()
         if step is None:
             return
+        # A scan finds a limited number of tasks, and finds them again after a failed write.
+        self._is_scan_due = True
         try:
             async with self._write_lock:
                 await step.write()
                 step.confirm()
                 self._on_changed(step.task_ids)
-        except (FencedError, JournalUnavailableError) as error:
+        except Exception:
             self._compactor.reset()
-            self._on_failure(_RETIRE, error)
-            return
-        self._on_success(_RETIRE)
-        if not self._compactor.has_work:
-            await self._scan()
+            raise
 
     async def _next_retention_step(self) -> RetentionStep | None:
         """Continue folding, and return the next write if one is ready.
@@ -126,27 +156,3 @@ class Maintenance:
         except (JournalUnavailableError, InvalidAgentResponseError) as error:
             logger.error("task.not_compacted", extra={"reason": error.reason})
             return None
-
-    async def _scan(self) -> None:
-        try:
-            await self._compactor.scan()
-        except JournalUnavailableError as error:
-            self._on_failure(_RETIRE, error)
-
-    def _may_try(self, name: str) -> bool:
-        return time.monotonic() >= self._failing.get(name, 0)
-
-    def _on_success(self, name: str) -> None:
-        if self._failing.pop(name, None) is not None:
-            logger.warning(
-                "journal.upkeep_goes_on", extra={"journal": self._store.id, "work": name}
-            )
-
-    def _on_failure(self, name: str, error: Exception) -> None:
-        """Log the first failure. The work is tried again after a pause."""
-        if isinstance(error, FencedError):
-            self._is_closed = True
-        if name not in self._failing:
-            extra = {"journal": self._store.id, "work": name, "error": type(error).__name__}
-            logger.warning("journal.upkeep_failed", extra=extra)
-        self._failing[name] = time.monotonic() + _RETRY_S

@@ -16,6 +16,7 @@ from trunkline.observe.metrics.instruments import (
     COMMIT_LAG,
     COMMITS_FAILED,
     EVENTS,
+    MAINTENANCE_FAILED,
     TASK_DURATION,
     TASKS_CREATED,
     TASKS_ENDED,
@@ -28,6 +29,7 @@ def begin_commit_counts(agents: Iterable[str]) -> None:
     """Begin the counts of a host of agents at 0."""
     for error in (JournalUnavailableError, FencedError):
         COMMITS_FAILED.begin(error.reason)
+        MAINTENANCE_FAILED.begin(error.reason)
     for agent in agents:
         TASKS_CREATED.begin(agent)
         for state in _ENDED:
@@ -67,5 +69,13 @@ def _record_ended(group: CommitGroup) -> None:
 
 def count_failed_commit(error: BaseException) -> None:
     """Count a transaction that failed."""
-    reason = error.reason if isinstance(error, TrunklineError) else type(error).__qualname__
-    COMMITS_FAILED.add(1, reason)
+    COMMITS_FAILED.add(1, _reason(error))
+
+
+def count_failed_maintenance(error: BaseException) -> None:
+    """Count a step of maintenance that failed."""
+    MAINTENANCE_FAILED.add(1, _reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    return error.reason if isinstance(error, TrunklineError) else type(error).__qualname__

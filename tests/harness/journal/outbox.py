@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Self
 
 from harness.journal.builders import append, begin, completed, created
+from harness.journal.suspending_store import suspending
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import SqliteStore
 from trunkline.tasks.outbox import Outbox, PushConfigs, RetryPolicy
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 
@@ -36,18 +38,24 @@ class OutboxBench:
     """A journal with tasks, and the calls of a claimant to its outbox."""
 
     path: Path
+    is_suspending: bool = False
+    """The store of the journal suspends its callers."""
     clock: StoppedClock = field(default_factory=StoppedClock)
 
     @classmethod
-    async def open(cls, path: Path) -> Self:
+    async def open(cls, path: Path, *, is_suspending: bool = False) -> Self:
         """Open the journal, or create it."""
-        bench = cls(path)
+        bench = cls(path, is_suspending)
         await bench.reopen()
         return bench
 
     async def reopen(self) -> None:
         """Open the journal with a new outbox."""
-        self.journal = Journal.open(self.path)
+        if self.is_suspending:
+            store = SqliteStore.open(self.path)
+            self.journal = Journal(suspending(store), store.read_unfinished(), path=self.path)
+        else:
+            self.journal = Journal.open(self.path)
         pace = RetryPolicy(
             give_up_s=24 * 3600.0,
             now_s=lambda: self.clock.now_s,

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,7 +21,7 @@ from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 from trunkline_bridge.http.in_flight import InFlightRequests, watch_connection
 from trunkline_bridge.http.messages import ResponseSender
 from trunkline_bridge.http.server import serve_http
-from trunkline_bridge.http.sse import Heartbeats, send_events
+from trunkline_bridge.http.sse import EventStreamResponse, Heartbeats
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -109,12 +110,9 @@ async def test_nothing_is_written_to_a_disconnected_client(
             watch_connection(receive) as connection,
             InFlightRequests().track(connection, send_abort=no_request),
         ):
-            await send_events(
-                ResponseSender(send),
-                events(),
-                EventRenderer(V1EventWriter(), event_frame(1)),
-                heartbeats=Heartbeats(60),
-            )
+            renderer = EventRenderer(V1EventWriter(), event_frame(1))
+            response = EventStreamResponse(nullcontext(events()), renderer)
+            await response.send(ResponseSender(send), Heartbeats(60))
         over.set()
 
     async def no_request(_error: Exception | None) -> None:

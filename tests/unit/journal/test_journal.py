@@ -367,14 +367,22 @@ async def test_a_canceled_close_releases_the_journal(tmp_path: Path) -> None:
     await Journal.open(path).close()
 
 
-async def test_what_is_stored_is_answered_although_a_listener_fails(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+async def test_a_listener_that_fails_fails_no_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(tmp_path / "journal.db", synchronous="full")
 
     def fail(_rows: object) -> None:
+        journal.on_rows_changed = None
         raise ValueError
 
     journal.on_rows_changed = fail
-    assert (await journal.create(journal.new_task_id(), created())).is_new
-    journal.on_rows_changed = None
-    assert (await journal.create(journal.new_task_id(), created())).is_new
+    first = journal.create(journal.new_task_id(), created())
+    await asyncio.sleep(0)
+    # The first commit is in the thread, so this one waits for the next.
+    second = journal.create(journal.new_task_id(), created())
+    assert (await first).is_new
+    assert (await second).is_new
     await journal.close()
+    assert caplog.text.count("journal.publication_failed") == 1
+    assert "ValueError" in caplog.text

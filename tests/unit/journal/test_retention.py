@@ -9,6 +9,8 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, status
 from harness.journal.processes import start
+from harness.polling import wait_for
+from harness.remote.measurements import measuring
 from trunkline.errors import CursorExpiredError, JournalUnavailableError, TaskNotFoundError
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.fold import fold_batches
@@ -47,9 +49,8 @@ async def run_maintenance(journal: Journal) -> tuple[int, int]:
     """Run all due maintenance; return how many tasks were compacted and deleted so far."""
     async with asyncio.timeout(30):
         await journal.renew_lease(10.0)
-        while journal._maintenance._has_work:
+        while journal._maintenance._has_work:  # noqa: ASYNC110  It has no event for that.
             await asyncio.sleep(0)
-            await journal.renew_lease(10.0)
     return (
         journal._maintenance._compactor.compacted_count,
         journal._maintenance._compactor.deleted_count,
@@ -237,6 +238,32 @@ async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
     assert caplog.text.count("task.not_compacted") == 1
     with pytest.raises(JournalUnavailableError, match="damaged"):
         await journal.read(damaged, 0)
+    await journal.close()
+
+
+@pytest.mark.parametrize("method", ["list_ended", "compact"])
+async def test_maintenance_is_tried_again_after_any_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    store = SqliteStore.open(tmp_path / "journal.db")
+    works = getattr(store, method)
+
+    async def fail(*_arguments: object, **_options: object) -> None:
+        setattr(store, method, works)
+        raise ValueError("a fault")
+
+    setattr(store, method, fail)
+    journal = Journal(store, [], retention=NOTHING)
+    task_id = await make_ended_task(journal)
+    with measuring() as measured:
+        # One renewal is enough.
+        await journal.renew_lease(10.0)
+        await wait_for(lambda: journal.latest(task_id) is None)
+        failed = measured.of("trunkline.journal.maintenance.failed")
+        assert sum(failed.values()) == 1
+    await wait_for(lambda: "journal.upkeep_goes_on" in caplog.text)
+    assert caplog.text.count("journal.upkeep_failed") == 1
+    assert "a fault" in caplog.text
     await journal.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[OutboxBench]:
     opened = await OutboxBench.open(tmp_path / "journal.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def slow_bench(tmp_path: Path) -> AsyncIterator[OutboxBench]:
+    """Return an outbox whose store suspends each caller."""
+    opened = await OutboxBench.open(tmp_path / "journal.db", is_suspending=True)
     yield opened
     await opened.close()
 
@@ -344,3 +353,79 @@ async def test_watchers_learn_what_became_of_a_webhook(bench: OutboxBench) -> No
     with bench.outbox.watch() as everything:
         await bench.register(task_id, "2")
         assert (await everything.take())[0] == [(task_id, "2")]
+
+
+async def test_a_claim_that_is_canceled_claims_nothing(slow_bench: OutboxBench) -> None:
+    for _ in range(3):
+        await slow_bench.end(await slow_bench.new_task())
+    iterations, is_complete = 0, False
+    while not is_complete:
+        # The rows of ended tasks are not in memory, so each claim reads the store again.
+        await slow_bench.crash()
+        async with asyncio.TaskGroup() as group:
+            claiming = group.create_task(slow_bench.claim())
+            await iterate(iterations)
+            is_complete = not claiming.cancel()
+        if not is_complete:
+            assert len(await slow_bench.claim()) == 3
+        iterations += 1
+    assert iterations > 3
+
+
+@pytest.mark.parametrize("is_canceled", [False, True])
+@pytest.mark.parametrize("is_replay", [False, True])
+async def test_a_webhook_that_is_removed_stays_removed(
+    slow_bench: OutboxBench, *, is_replay: bool, is_canceled: bool
+) -> None:
+    """Its removal begins at each step of a replay, or of a registration in its place."""
+
+    async def change() -> None:
+        if is_replay:
+            with suppress(TaskNotFoundError):
+                await slow_bench.outbox.replay(task_id)
+        else:
+            await slow_bench.register(task_id, "0", token="new")
+
+    iterations, is_complete = 0, False
+    while not is_complete:
+        task_id = await slow_bench.new_task()
+        await slow_bench.record_gone(await slow_bench.claim_one())
+        async with asyncio.TaskGroup() as group:
+            changing = group.create_task(change())
+            await iterate(1 + iterations)
+            is_complete = changing.done()
+            if is_canceled:
+                changing.cancel()
+            await slow_bench.configs.delete(task_id, "0", account=ACCOUNT)
+        assert await slow_bench.outbox.list() == []
+        assert await slow_bench.claim() == []
+        await slow_bench.crash()
+        assert await slow_bench.outbox.list() == []
+        iterations += 1
+    assert iterations > 3
+
+
+async def test_a_removal_that_is_canceled_ends_before_a_replay(slow_bench: OutboxBench) -> None:
+    iterations, is_complete = 0, False
+    while not is_complete:
+        task_id = await slow_bench.new_task()
+        await slow_bench.record_gone(await slow_bench.claim_one())
+        async with asyncio.TaskGroup() as group:
+            removing = group.create_task(slow_bench.configs.delete(task_id, "0", account=ACCOUNT))
+            await iterate(iterations)
+            is_complete = not removing.cancel()
+            with suppress(TaskNotFoundError):
+                # The removal was canceled before its write.
+                assert await slow_bench.outbox.replay(task_id) == 1
+                await slow_bench.crash()
+                assert (await slow_bench.get_webhook(task_id)).state == PENDING
+                await slow_bench.configs.delete(task_id, "0", account=ACCOUNT)
+        assert await slow_bench.outbox.list() == []
+        iterations += 1
+    assert iterations > 3
+
+
+async def iterate(count: int) -> None:
+    """Let the event loop run so many iterations."""
+    for _ in range(count):
+        await asyncio.sleep(0)

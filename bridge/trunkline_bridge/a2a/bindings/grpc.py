@@ -310,10 +310,9 @@ class GrpcBinding:
         )
         tracing.name_request_span(method.name, caller.agent)
         # Report a missing permission or agent before any other error in the request.
-        operation = method.operation.wire
-        id_fields = operation.id_fields
+        id_fields = method.operation.wire.id_fields
         task_id = getattr(request, id_fields[0]) if id_fields else ""
-        self._operations.authorize(caller, operation.name, task_id)
+        self._operations.authorize(caller, method.operation.permission, task_id)
         method.check(request)
         if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
             parser.check_nesting(request)

@@ -7,6 +7,7 @@ from trunkline.a2a_wire.errors import METHOD_NOT_FOUND, WireError, to_wire_error
 from trunkline.a2a_wire.operations import OPERATIONS
 from trunkline.a2a_wire.protocol import CARD_PATH, V0_1, V0_3, V1_0
 from trunkline.errors import LimitExceededError
+from trunkline_bridge.a2a.operations.operation_table import StreamMethod, UnaryMethod
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.a2a.streams.event_renderer import EventRenderer
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import (
@@ -17,7 +18,7 @@ from trunkline_bridge.a2a.versions.jsonrpc_envelope import (
     error_object,
     event_frame,
     find_request_id,
-    parse_request,
+    parse_envelope,
 )
 from trunkline_bridge.a2a.versions.jsonrpc_version import JsonRpcVersion
 from trunkline_bridge.a2a.versions.v0_1 import jsonrpc_methods as v0_1
@@ -35,7 +36,6 @@ from trunkline_bridge.callers.version_header import parse_version, version_requi
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.handler import (
     BufferedResponse,
-    EventStreamResponse,
     HttpRequest,
     Response,
 )
@@ -46,7 +46,7 @@ from trunkline_bridge.http.messages import (
     check_content_type,
     parse_json_body,
 )
-from trunkline_bridge.http.sse import render_error_event
+from trunkline_bridge.http.sse import EventStreamResponse, render_error_event
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class JsonRpcVersions:
         self._by_method = {
             method: version
             for version in sorted(versions, key=lambda version: version.version)
-            for method in version.operations
+            for method in version.methods
         }
 
     def choose(self, version: str, method: str) -> JsonRpcVersion:
@@ -78,7 +78,7 @@ class JsonRpcVersions:
         newest = self._by_method.get(method)
         if version:
             requested = self.by_version[version]
-            if method not in requested:
+            if method not in requested.methods:
                 raise _unknown_method(method, version, newest)
             return requested
         if newest is None:
@@ -90,7 +90,7 @@ class JsonRpcVersions:
     def may_be_v0_1(self, version: str, method: str) -> bool:
         """Return whether v0.1 has the method and `version` is that or, unless strict, empty."""
         admits_v0_1 = version == V0_1 or not (version or self._is_strict)
-        return admits_v0_1 and method in self.by_version[V0_1]
+        return admits_v0_1 and method in self.by_version[V0_1].methods
 
 
 def _unknown_method(method: str, version: str, owner: JsonRpcVersion | None) -> WireError:
@@ -131,9 +131,9 @@ class JsonRpcBinding:
         self.callers = callers
         self.aliases = aliases
         self.versions = JsonRpcVersions(
-            v1_0.build_jsonrpc(operations),
-            v0_3.build_jsonrpc(operations),
-            v0_1.build_jsonrpc(operations, aliases),
+            v1_0.JSONRPC,
+            v0_3.JSONRPC,
+            v0_1.build_jsonrpc(aliases),
             is_strict=is_strict,
         )
 
@@ -167,16 +167,16 @@ class JsonRpcCall:
         self._check_content_type(request)
         value = await parse_json_body(request.body)
         self._request_id = find_request_id(value)
-        call = parse_request(value)
+        call = parse_envelope(value)
         if call.is_notification:
             return await self._notify(request, identity, call)
-        version, caller = await self._resolve(request, identity, call)
+        version, method, caller = await self._resolve(request, identity, call)
         self._headers = extension_headers(caller, request.headers)
-        stream = version.methods.streams.get(call.method)
-        if stream is None:
-            result = await version.methods.unary[call.method](caller, call.params)
+        operations = self._binding.operations
+        if isinstance(method, UnaryMethod):
+            result = await method.call(operations, caller, call.params)
             return BufferedResponse(encode_result(call.request_id, result), headers=self._headers)
-        writer, events = stream(caller, call.params)
+        writer, events = method.open(operations, caller, call.params)
         # SDKs of v1.0 raise a generic exception for an error event in a stream of v0.3.
         error_event = "" if caller.is_older else "error"
         frame = event_frame(call.request_id, version.error_object, error_event=error_event)
@@ -198,12 +198,12 @@ class JsonRpcCall:
 
     async def _resolve(
         self, request: HttpRequest, identity: CallerIdentity, call: JsonRpcRequest
-    ) -> tuple[JsonRpcVersion, Caller]:
-        """Return the version and the caller of a request.
+    ) -> tuple[JsonRpcVersion, UnaryMethod | StreamMethod, Caller]:
+        """Return the version, the method and the caller of a request that the caller may make.
 
         Raises:
-            TrunklineError, WireError: the version or a service parameter is invalid, or the agent
-                does not exist.
+            TrunklineError, WireError: the version or a service parameter is invalid, the agent does
+                not exist, or the caller may not use the method.
         """
         binding, headers = self._binding, request.headers
         versions = binding.versions
@@ -213,21 +213,23 @@ class JsonRpcCall:
         caller = binding.callers.build_caller(
             identity, headers, agent=_find_agent(agent, call, version), version=version.version
         )
-        task_id = version.find_task_id(call.method, call.params)
+        method = version.methods[call.method]
+        task_id = method.find_task_id(call.params)
         if task_id and versions.may_be_v0_1(named, call.method):
             mesh_id = await binding.aliases.find(caller, task_id)
             if mesh_id and mesh_id != task_id:
                 # Only a client of v0.1 can have chosen this id.
                 version = versions.by_version[V0_1]
+                method = version.methods[call.method]
                 caller, task_id = caller._replace(version=V0_1), mesh_id
         if not call.is_notification:
             self._version = version
-            is_older_stream = caller.is_older and call.method in version.methods.streams
+            is_older_stream = caller.is_older and isinstance(method, StreamMethod)
             self._as_event = is_older_stream and not named and _reads_only_events(headers)
         tracing.name_request_span(call.method, caller.agent)
         # Report a missing permission or agent before any error in the parameters.
-        binding.operations.authorize(caller, version.operations[call.method], task_id)
-        return version, caller
+        binding.operations.authorize(caller, method.operation.permission, task_id)
+        return version, method, caller
 
     async def _notify(
         self, request: HttpRequest, identity: CallerIdentity, call: JsonRpcRequest
@@ -237,14 +239,15 @@ class JsonRpcCall:
         A message is submitted without waiting for its turn. Only HTTP_LEVEL_KINDS are raised.
         """
         try:
-            version, caller = await self._resolve(request, identity, call)
-            method = version.find_streaming(call.method)
-            if method in version.methods.streams:
-                _, events = version.methods.streams[method](caller, call.params)
+            version, method, caller = await self._resolve(request, identity, call)
+            method = version.find_streaming(method)
+            operations = self._binding.operations
+            if isinstance(method, UnaryMethod):
+                await method.call(operations, caller, call.params)
+            else:
+                _, events = method.open(operations, caller, call.params)
                 async with events:
                     pass
-            else:
-                await version.methods.unary[method](caller, call.params)
         except Exception as error:
             wire_error = to_wire_error(error)
             if wire_error.kind in HTTP_LEVEL_KINDS:

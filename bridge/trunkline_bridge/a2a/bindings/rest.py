@@ -8,13 +8,20 @@ from starlette.types import ASGIApp
 
 from trunkline.a2a_wire.errors import WireError
 from trunkline.a2a_wire.json_values import Json, dumps
-from trunkline_bridge.a2a.operations.operation_table import BoundMethods
+from trunkline_bridge.a2a.operations.operation_table import (
+    ServedOperation,
+    StreamMethod,
+    StreamOperation,
+    UnaryMethod,
+    UnaryOperation,
+)
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.a2a.streams.event_renderer import EventFrame, EventRenderer
-from trunkline_bridge.a2a.versions.rest_routes import PathParams
+from trunkline_bridge.a2a.versions.rest_routes import PathParams, Routes
 from trunkline_bridge.a2a.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.a2a.versions.v1_0.json_methods import RestV1
 from trunkline_bridge.callers.caller import (
+    Caller,
     CallerFactory,
     ServiceParameters,
     extension_headers,
@@ -25,13 +32,13 @@ from trunkline_bridge.http import tracing
 from trunkline_bridge.http.handler import (
     Binding,
     BufferedResponse,
-    EventStreamResponse,
     HttpRequest,
     Response,
 )
 from trunkline_bridge.http.messages import method_not_allowed_error
 from trunkline_bridge.http.pages import mount
 from trunkline_bridge.http.requests import read_body, read_query
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _METHODS = ("GET", "POST", "DELETE")
 
@@ -41,21 +48,24 @@ class RestVersion(Protocol):
 
     version: str
     media_type: str
-    routes: Mapping[str, Mapping[str, str]]
-    """The operation of each path and HTTP method."""
-    methods: BoundMethods
-    """The handlers of the operations."""
+    routes: Routes
 
-    def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
-        """Return the fields that a query may have."""
+    def query_fields(self, operation: ServedOperation) -> Any:  # noqa: ANN401  no common type
+        """Return the descriptors of the fields that a query may have."""
         ...
 
-    def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
+    def parameters(self, operation: ServedOperation, params: Json, path: PathParams) -> Json:
         """Return the parameters of a body or query together with the parameters in the path.
 
         Raises:
             WireError: the parameters contradict each other.
         """
+        ...
+
+    def choose_method(
+        self, operation: ServedOperation, caller: Caller, params: Json
+    ) -> UnaryMethod | StreamMethod:
+        """Return the method of an operation, in the JSON that the client uses."""
         ...
 
     def find_tenant(self, params: Json) -> str:
@@ -81,8 +91,8 @@ class RestBinding:
         self.operations = operations
         self.callers = callers
         self.is_strict = is_strict
-        self._v1_0 = RestV1(operations)
-        self._v0_3 = RestV03(operations)
+        self._v1_0 = RestV1()
+        self._v0_3 = RestV03()
 
     def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
         """Return the routes below an agent's address; `build_handler` builds the application."""
@@ -110,14 +120,14 @@ class RestResource:
         self,
         binding: RestBinding,
         version: RestVersion,
-        operations: Mapping[str, str],
+        operations: Mapping[str, UnaryOperation | StreamOperation],
     ) -> None:
-        """`operations` are the names of operations by HTTP method, in both versions."""
+        """`operations` are the operations by HTTP method."""
         self.binding = binding
         self.version = version
         self.operations = operations
         allowed = [*(method for method in _METHODS if method in operations), "OPTIONS"]
-        if operations.get("GET", "SubscribeToTask") not in version.methods.streams:
+        if isinstance(operations.get("GET"), UnaryOperation):
             allowed.append("HEAD")
         self.allowed = ", ".join(allowed)
 
@@ -131,13 +141,13 @@ class RestResource:
         check_version(headers, query, version=version, is_strict=is_strict)
         return self.version
 
-    def find_operation(self, method: str) -> str | None:
+    def find_operation(self, method: str) -> UnaryOperation | StreamOperation | None:
         """Return the operation of an HTTP method, or None if the path does not serve the method.
 
         HEAD is served like GET, except for streams.
         """
         operation = self.operations.get("GET" if method == "HEAD" else method)
-        return None if method == "HEAD" and operation in self.version.methods.streams else operation
+        return None if method == "HEAD" and isinstance(operation, StreamOperation) else operation
 
 
 class RestCall:
@@ -175,17 +185,17 @@ class RestCall:
         caller = binding.callers.build_caller(
             identity, headers, agent=agent, version=version.version
         )
-        tracing.name_request_span(operation, caller.agent)
+        tracing.name_request_span(operation.wire.name, caller.agent)
         self._headers = extension_headers(caller, headers)
         # Report a missing permission or agent before any error in the parameters.
-        binding.operations.authorize(caller, operation, path.task_id)
+        binding.operations.authorize(caller, operation.permission, path.task_id)
         params = version.parameters(operation, params, path)
-        stream = version.methods.streams.get(operation)
-        if stream is None:
-            result = await version.methods.unary[operation](caller, params)
+        chosen = version.choose_method(operation, caller, params)
+        if isinstance(chosen, UnaryMethod):
+            result = await chosen.call(binding.operations, caller, params)
             body = dumps({} if result is None else result).encode("utf-8")
             return BufferedResponse(body, content_type=version.media_type, headers=self._headers)
-        writer, events = stream(caller, params)
+        writer, events = chosen.open(binding.operations, caller, params)
         renderer = EventRenderer(writer, EventFrame("", "", version.error_body))
         return EventStreamResponse(events, renderer, self._headers)
 

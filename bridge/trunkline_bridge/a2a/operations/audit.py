@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_wire.errors import WireError, to_wire_error
-from trunkline.observe.audit import DENIED, OK, Action, AuditLog, outcome_of
+from trunkline.a2a_wire.errors import to_wire_error
+from trunkline.observe.audit import OK, Action, AuditLog, outcome_of
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.callers.caller import Caller, caller_actor
 
@@ -91,23 +91,6 @@ def audited(
         return call
 
     return decorate
-
-
-def check_permission(
-    audit: AuditLog | None, caller: Caller, agent: str, method: str, task_id: str = ""
-) -> None:
-    """Check that a caller may use a method at an agent, and record a refusal.
-
-    Raises:
-        WireError: the caller may not (PERMISSION_DENIED).
-    """
-    try:
-        caller.permissions.check(agent, method)
-    except WireError:
-        if audit is not None:
-            objects = {"agent": agent, "method": method, "task": task_id}
-            audit.record(Action.CALLER_AUTHORIZE, caller_actor(caller), outcome=DENIED, **objects)
-        raise
 
 
 def _named_objects(message: object) -> dict[str, str]:

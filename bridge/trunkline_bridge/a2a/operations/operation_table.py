@@ -1,14 +1,14 @@
 """The operations of A2A as this bridge serves them, for all bindings and protocol versions.
 
-A row adds to the operation of the wire what serves it: the parser of its parameters, the check of a
-request, and the method of `Operations` that performs it. Which callers may use an operation is not
-here, but in `callers/permissions.py`.
+A row adds to the operation of the wire what serves it: the permission that it needs, the parser of
+its parameters, the check of a request, and the method of `Operations` that performs it. Each
+version of the protocol builds its table of methods from these rows.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import operations as wire
@@ -20,12 +20,8 @@ from trunkline_bridge.a2a.operations.field_violations import renamed_fields
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.a2a.streams.event_renderer import EventWriter
 from trunkline_bridge.a2a.streams.task_streams import EventsContext
+from trunkline_bridge.callers import permissions
 from trunkline_bridge.callers.caller import Caller
-
-UnaryHandler: TypeAlias = Callable[[Caller, object], Awaitable[object]]
-"""Takes the parameters of a method and returns its result as JSON."""
-StreamHandler: TypeAlias = Callable[[Caller, object], tuple[EventWriter, EventsContext]]
-"""Takes the parameters of a method and returns its events, with the writer of their JSON."""
 
 
 def unchanged(value: Any) -> Any:  # noqa: ANN401  any value
@@ -38,6 +34,8 @@ class ServedOperation:
     """An operation of A2A that this bridge serves."""
 
     wire: Operation
+    permission: str
+    """A name of `callers.permissions.METHODS`. A binding has `Operations.authorize` check it."""
     parse: Callable[[object], Any] = unchanged
     """Parses the JSON of v1.0 into a valid request, or raises WireError."""
     check: Callable[[Any], Any] = unchanged
@@ -68,24 +66,28 @@ def _render_task_page(request: a2a_pb2.ListTasksRequest, page: a2a_pb2.ListTasks
 SERVED_OPERATIONS: Final[tuple[UnaryOperation | StreamOperation, ...]] = (
     UnaryOperation(
         wire=wire.SEND_MESSAGE,
+        permission="SendMessage",
         parse=request_parser.parse_send,
         check=request_parser.check_send,
         call=Operations.send_message,
     ),
     StreamOperation(
         wire=wire.SEND_STREAMING_MESSAGE,
+        permission="SendStreamingMessage",
         parse=request_parser.parse_send,
         check=request_parser.check_send,
         open=Operations.stream_message,
     ),
     UnaryOperation(
         wire=wire.GET_TASK,
+        permission="GetTask",
         parse=request_parser.parse_get,
         check=request_parser.check_get,
         call=Operations.get_task,
     ),
     UnaryOperation(
         wire=wire.LIST_TASKS,
+        permission="ListTasks",
         parse=request_parser.parse_list,
         check=request_parser.check_list,
         call=Operations.list_tasks,
@@ -93,41 +95,51 @@ SERVED_OPERATIONS: Final[tuple[UnaryOperation | StreamOperation, ...]] = (
     ),
     UnaryOperation(
         wire=wire.CANCEL_TASK,
+        permission="CancelTask",
         parse=request_parser.parse_cancel,
         check=request_parser.check_id,
         call=Operations.cancel_task,
     ),
     StreamOperation(
         wire=wire.SUBSCRIBE_TO_TASK,
+        permission="SubscribeToTask",
         parse=request_parser.parse_subscribe,
         check=request_parser.check_id,
         open=Operations.subscribe_to_task,
     ),
     UnaryOperation(
         wire=wire.CREATE_PUSH_CONFIG,
+        permission=permissions.CREATE_PUSH_CONFIG,
         parse=request_parser.parse_create_push,
         check=request_parser.check_push_config,
         call=Operations.create_push_config,
     ),
     UnaryOperation(
         wire=wire.GET_PUSH_CONFIG,
+        permission="GetTaskPushNotificationConfig",
         parse=request_parser.parse_get_push,
         check=request_parser.check_push_ids,
         call=Operations.get_push_config,
     ),
     UnaryOperation(
         wire=wire.LIST_PUSH_CONFIGS,
+        permission="ListTaskPushNotificationConfigs",
         parse=request_parser.parse_list_pushes,
         check=request_parser.check_list_pushes,
         call=Operations.list_push_configs,
     ),
     UnaryOperation(
         wire=wire.DELETE_PUSH_CONFIG,
+        permission="DeleteTaskPushNotificationConfig",
         parse=request_parser.parse_delete_push,
         check=request_parser.check_push_ids,
         call=Operations.delete_push_config,
     ),
-    UnaryOperation(wire=wire.GET_EXTENDED_CARD, call=Operations.get_extended_card),
+    UnaryOperation(
+        wire=wire.GET_EXTENDED_CARD,
+        permission=permissions.GET_EXTENDED_CARD,
+        call=Operations.get_extended_card,
+    ),
 )
 
 
@@ -136,59 +148,52 @@ class JsonMethod:
     """A method with JSON parameters, in one protocol version."""
 
     name: str
-    operation: UnaryOperation | StreamOperation
     parse: Callable[[object], Any]
     """Parses parameters into a valid request of the operation, or raises WireError."""
+    task_field: str = ""
+    """The parameter with the task id; empty if no parameter is a task id of the mesh."""
+
+    def find_task_id(self, params: object) -> str:
+        """Return the task id in unparsed parameters, or an empty text."""
+        if not self.task_field or not isinstance(params, dict):
+            return ""
+        task_id = params.get(self.task_field)
+        return task_id if isinstance(task_id, str) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaryMethod(JsonMethod):
+    """A method with one result."""
+
+    operation: UnaryOperation
     render: Callable[[Any, Any], object]
     """Renders the result of a request as JSON."""
-    event_writer: Callable[[], EventWriter]
-    """Returns the writer of a stream's events."""
     field_names: Mapping[str, str] = field(default_factory=dict)
     """The version's names for top-level fields of the request, which errors mention."""
+
+    async def call(self, operations: Operations, caller: Caller, params: object) -> object:
+        """Perform the operation and return its result as JSON."""
+        request = self.parse(params)
+        with renamed_fields(self.field_names) if self.field_names else nullcontext():
+            result = await self.operation.call(operations, caller, request)
+        return self.render(request, result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamMethod(JsonMethod):
+    """A method with a stream of events."""
+
+    operation: StreamOperation
+    event_writer: Callable[[Any], EventWriter]
+    """Returns the writer of the events that answer a request."""
     update_caller: Callable[[Caller, object], Caller] | None = None
     """Adds values to the caller that this version has in the parameters, not in headers."""
 
-    def bind_unary(self, operation: UnaryOperation, operations: Operations) -> UnaryHandler:
-        """Return the handler of a method with one result."""
-
-        async def handle(caller: Caller, params: object) -> object:
-            request = self.parse(params)
-            with renamed_fields(self.field_names) if self.field_names else nullcontext():
-                result = await operation.call(operations, caller, request)
-            return self.render(request, result)
-
-        return handle
-
-    def bind_stream(self, operation: StreamOperation, operations: Operations) -> StreamHandler:
-        """Return the handler of a method with a stream."""
-
-        def handle(caller: Caller, params: object) -> tuple[EventWriter, EventsContext]:
-            request = self.parse(params)
-            if self.update_caller is not None:
-                caller = self.update_caller(caller, params)
-            return self.event_writer(), operation.open(operations, caller, request)
-
-        return handle
-
-
-@dataclass(frozen=True, slots=True)
-class BoundMethods:
-    """The handlers of a version's methods, by the names of the methods."""
-
-    unary: Mapping[str, UnaryHandler]
-    """The handlers of methods with one result."""
-    streams: Mapping[str, StreamHandler]
-    """The handlers of methods with a stream of events."""
-
-
-def bind_methods(methods: Sequence[JsonMethod], operations: Operations) -> BoundMethods:
-    """Return the handlers of methods."""
-    unary: dict[str, UnaryHandler] = {}
-    streams: dict[str, StreamHandler] = {}
-    for method in methods:
-        operation = method.operation
-        if isinstance(operation, StreamOperation):
-            streams[method.name] = method.bind_stream(operation, operations)
-        else:
-            unary[method.name] = method.bind_unary(operation, operations)
-    return BoundMethods(unary, streams)
+    def open(
+        self, operations: Operations, caller: Caller, params: object
+    ) -> tuple[EventWriter, EventsContext]:
+        """Return the events, which begin when they are entered, and the writer of their JSON."""
+        request = self.parse(params)
+        if self.update_caller is not None:
+            caller = self.update_caller(caller, params)
+        return self.event_writer(request), self.operation.open(operations, caller, request)

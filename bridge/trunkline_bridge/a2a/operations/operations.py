@@ -40,7 +40,6 @@ from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.a2a.operations.approval_answers import note_approved_calls
 from trunkline_bridge.a2a.operations.audit import (
     audited,
-    check_permission,
     recorded,
 )
 from trunkline_bridge.a2a.operations.request_content import RequestContent
@@ -58,6 +57,7 @@ from trunkline_bridge.a2a.streams.task_streams import (
     unseen_events,
 )
 from trunkline_bridge.a2a.webhooks.registration import WebhookRegistrations
+from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.callers.streams import CallerStreams
@@ -173,18 +173,19 @@ class Operations:
         """Return the agent's card for authenticated callers."""
         return self._cards.extended_card(caller)
 
-    def authorize(self, caller: Caller, method: str, task_id: str = "") -> None:
-        """Check that the caller may use a method, and that the mesh has the agent or the task.
+    def authorize(self, caller: Caller, permission: str, task_id: str = "") -> None:
+        """Check that the caller has a permission, and that the mesh has the agent or the task.
 
-        Every binding calls it for each operation, before it reads the parameters. `method` is the
-        name in v1.0. A task may outlive its agent, because another host can take it over.
+        Every binding calls it for each operation, before it reads the parameters. The permission
+        of an operation is in its row of `operation_table`. A task may outlive its agent, because
+        another host can take it over.
 
         Raises:
-            WireError: the caller may not use the method at this agent (PERMISSION_DENIED).
+            WireError: the caller lacks the permission at this agent (PERMISSION_DENIED).
             AgentNotFoundError: the mesh has neither the agent nor a host of the task.
             PeerUnavailableError: the same, but not all hosts are known yet.
         """
-        check_permission(self.audit, caller, caller.agent, method, task_id)
+        check_permission(self.audit, caller, caller.agent, permission, task_id)
         try:
             self._directory.get_agent(caller.agent)
         except (AgentNotFoundError, PeerUnavailableError):
@@ -213,7 +214,7 @@ class Operations:
                 if is_repeated(caller, task, request.message):
                     result = await self._attach(caller, request)
                 else:
-                    submission = await self._build_submission(caller, request, task, new_task_id)
+                    submission = await self._prepare_submission(caller, request, task, new_task_id)
                     result = await self._submit(caller, request, submission)
         except TimeoutError:
             problem = (
@@ -298,7 +299,7 @@ class Operations:
                         record.write(OK)
                         yield events
                     return
-                submission = await self._build_submission(caller, request, task, new_task_id)
+                submission = await self._prepare_submission(caller, request, task, new_task_id)
                 del task
                 async with self._directory.submit(
                     caller.agent,
@@ -539,7 +540,7 @@ class Operations:
             raise invalid_params(("message.contextId", problem))
         return snapshot
 
-    async def _build_submission(
+    async def _prepare_submission(
         self,
         caller: Caller,
         request: a2a_pb2.SendMessageRequest,

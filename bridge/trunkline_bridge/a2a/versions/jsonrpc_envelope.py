@@ -28,7 +28,7 @@ def find_request_id(value: object) -> RequestId:
     return request_id if _is_id(request_id) else None
 
 
-def parse_request(value: object) -> JsonRpcRequest:
+def parse_envelope(value: object) -> JsonRpcRequest:
     """Parse the envelope of a request.
 
     Raises:

@@ -8,7 +8,7 @@ from trunkline.a2a_wire.errors import INTERNAL_ERROR, WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.operations import OPERATIONS, SEND_MESSAGE, SEND_STREAMING_MESSAGE
 from trunkline.a2a_wire.protocol import LAST_EVENT_ID_KEY, V0_1, V0_3, V1_0
-from trunkline_bridge.a2a.operations.operation_table import BoundMethods
+from trunkline_bridge.a2a.operations.operation_table import StreamMethod, UnaryMethod
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import error_object
 from trunkline_bridge.callers.caller import Caller
 
@@ -34,29 +34,17 @@ class JsonRpcVersion:
     """A version of A2A over JSON-RPC."""
 
     version: str
-    methods: BoundMethods
-    operations: Mapping[str, str]
-    """The name of each method's operation in v1.0."""
-    task_fields: Mapping[str, str]
-    """The parameter that names the task, by method."""
+    methods: Mapping[str, UnaryMethod | StreamMethod]
+    """The methods by their names."""
     error_object: Callable[[WireError], Json]
     """Returns JSON-RPC's error object."""
 
-    def __contains__(self, method: str) -> bool:
-        return method in self.operations
-
-    def find_streaming(self, method: str) -> str:
+    def find_streaming(self, method: UnaryMethod | StreamMethod) -> UnaryMethod | StreamMethod:
         """Return the streaming method that replaces a method that sends a message and waits."""
-        if self.operations[method] != SEND_MESSAGE.name:
+        if method.operation.wire is not SEND_MESSAGE:
             return method
-        names = (name for name, of in self.operations.items() if of == SEND_STREAMING_MESSAGE.name)
-        return next(names)
-
-    def find_task_id(self, method: str, params: object) -> str:
-        """Return the task id in unparsed parameters, or an empty text."""
-        name = self.task_fields.get(method)
-        task_id = params.get(name) if name and isinstance(params, dict) else None
-        return task_id if isinstance(task_id, str) else ""
+        others = self.methods.values()
+        return next(other for other in others if other.operation.wire is SEND_STREAMING_MESSAGE)
 
 
 def older_names(version: str) -> dict[str, str]:

@@ -10,29 +10,32 @@ from typing import Any, NamedTuple, TypeAlias
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.a2a_wire.operations import Operation
+from trunkline_bridge.a2a.operations.operation_table import StreamOperation, UnaryOperation
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _Descriptor: TypeAlias = Any
+
+Routes: TypeAlias = Mapping[str, Mapping[str, UnaryOperation | StreamOperation]]
+"""The operation of each path and HTTP method."""
 
 _FIELD = re.compile(r"\{\w+\}")
 _ACTION = re.compile(r":\w+$")
 
 
-def rest_routes(rows: Iterable[tuple[str, Operation]]) -> Mapping[str, Mapping[str, str]]:
-    """Return the name of the operation for each path and method of HTTP.
+def rest_routes(rows: Iterable[tuple[str, UnaryOperation | StreamOperation]]) -> Routes:
+    """Return the operation for each path and method of HTTP.
 
     Args:
         rows: The paths of the operations, with the fields of the request in braces. The first field
             is the task id, the second one the id of a push notification config.
     """
-    routes: dict[str, dict[str, str]] = {}
+    routes: dict[str, dict[str, UnaryOperation | StreamOperation]] = {}
     for path, operation in rows:
         route = path
         for field, name in zip(_FIELD.findall(path), ("task_id", "config_id"), strict=False):
             route = route.replace(field, f"{{{name}:segment}}")
         by_method = routes.setdefault(route, {})
-        by_method.update(dict.fromkeys(operation.http_methods, operation.name))
+        by_method.update(dict.fromkeys(operation.wire.http_methods, operation))
     # The first route that matches wins, and a task id may contain a colon.
     return dict(sorted(routes.items(), key=lambda entry: not _ACTION.search(entry[0])))
 

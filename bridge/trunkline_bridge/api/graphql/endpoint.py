@@ -19,7 +19,6 @@ from trunkline_bridge.api.graphql.schema import MeshSchema
 from trunkline_bridge.callers.caller import CallerFactory
 from trunkline_bridge.http.handler import (
     BufferedResponse,
-    EventStreamResponse,
     HttpRequest,
     Response,
 )
@@ -30,6 +29,7 @@ from trunkline_bridge.http.messages import (
     check_content_type,
     parse_json_body,
 )
+from trunkline_bridge.http.sse import EventStreamResponse
 
 GRAPHQL_PATH: Final = "/graphql"
 _EVENT_STREAM: Final = "text/event-stream"

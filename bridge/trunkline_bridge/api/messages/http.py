@@ -16,10 +16,10 @@ from trunkline_bridge.a2a.operations.request_parser import parse_message
 from trunkline_bridge.api.json_resource import NO_HEADERS, BuildHandler, ResourcePaths, json_routes
 from trunkline_bridge.api.messages.operations import MessageOperations
 from trunkline_bridge.callers.caller import Caller, CallerFactory
-from trunkline_bridge.http.handler import EventStreamResponse, Response
+from trunkline_bridge.http.handler import Response
 from trunkline_bridge.http.messages import rest_error_body
 from trunkline_bridge.http.requests import read_query, unknown_field
-from trunkline_bridge.http.sse import render_error_event
+from trunkline_bridge.http.sse import EventStreamResponse, render_error_event
 
 _REQUEST_TIMEOUT_S: Final = 60.0
 _STATE: Final = "DELIVERY_STATE_"

@@ -14,7 +14,8 @@ from trunkline.messages.client import MessagingClient
 from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import messaging_service_pb2
-from trunkline_bridge.a2a.operations.audit import check_permission, recorded
+from trunkline_bridge.a2a.operations.audit import recorded
+from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.streams import CallerStreams
 

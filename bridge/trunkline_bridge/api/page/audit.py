@@ -30,7 +30,7 @@ from trunkline_bridge.api.page.binding import (
     read_text,
 )
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.http.handler import EventStreamResponse
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _INTERVAL_S: Final = 1.0
 

@@ -14,9 +14,8 @@ from trunkline_bridge.api.json_resource import ResourceHandler as Handler
 from trunkline_bridge.api.json_resource import ResourcePaths as Paths
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.streams import CallerStreams
-from trunkline_bridge.http.handler import EventStreamResponse
 from trunkline_bridge.http.messages import rest_error_body
-from trunkline_bridge.http.sse import render_error_event
+from trunkline_bridge.http.sse import EventStreamResponse, render_error_event
 
 __all__ = ["Handler", "Paths"]
 

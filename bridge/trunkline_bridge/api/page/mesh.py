@@ -27,7 +27,7 @@ from trunkline_bridge.api.messages.operations import ALL, MessageOperations
 from trunkline_bridge.api.page.access import PageAccess, may_see, may_use
 from trunkline_bridge.api.page.binding import API_PATH, PageEvent, PageStreams, Paths
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.http.handler import EventStreamResponse
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _INTERVAL_S: Final = 1.0
 # The first state waits so long for services that are slow to answer.

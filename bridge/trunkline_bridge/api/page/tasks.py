@@ -35,7 +35,7 @@ from trunkline_bridge.api.workflows.operations import (
     WorkflowOperations,
 )
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.http.handler import EventStreamResponse
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _STATE: Final = "TASK_STATE_"
 _DECISION: Final = "APPROVAL_DECISION_"

@@ -26,7 +26,7 @@ from trunkline_bridge.api.page.binding import (
 )
 from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller
-from trunkline_bridge.http.handler import EventStreamResponse
+from trunkline_bridge.http.sse import EventStreamResponse
 
 _GET_TASK: Final = "GetTask"
 _TASK_KEYS: Final = (telemetry.TASK_ID, telemetry.A2A_TASK_ID)

@@ -157,6 +157,12 @@ COMMITS_FAILED: Final = Counter(
     "Transactions of journals that failed.",
     [_ERROR_TYPE],
 )
+MAINTENANCE_FAILED: Final = Counter(
+    "trunkline.journal.maintenance.failed",
+    "{step}",
+    "Failed steps of checkpoints and retention of journals, which are tried again.",
+    [_ERROR_TYPE],
+)
 
 # Models.
 _OPERATION: Final = Attribute(

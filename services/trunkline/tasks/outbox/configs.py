@@ -1,6 +1,5 @@
 """Sets, lists and removes the webhooks of an account's tasks."""
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -39,7 +38,6 @@ class PushConfigs:
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
-        self._lock = asyncio.Lock()
 
     async def set(
         self, config: Config, *, account: str, version: str, request_id: str = ""
@@ -77,7 +75,7 @@ class PushConfigs:
         starts at the first event.
         """
         check_config(config)
-        async with self._lock:
+        async with self.outbox.changing:
             registered = await _read_webhooks(journal, task.task_id)
             config_id = config.id or _choose_id(task.task_id, registered, version, registration)
             stored = normalize_config(config, task_id=task.task_id, config_id=config_id)

@@ -69,6 +69,10 @@ class Outbox:
 
     def __init__(self, retry: RetryPolicy) -> None:
         self.retry: RetryPolicy = retry
+        self.changing: asyncio.Lock = asyncio.Lock()
+        """Held from the look-up of webhooks to the end of the write that changes them. So a webhook
+        that is removed meanwhile is not stored again. Senders record without it: they have a claim,
+        which each change ends."""
         self._journals: dict[str, Journal] = {}
         # The ids of journals that were closed. Calls for their tasks raise a retryable error.
         self._released: set[str] = set()
@@ -267,88 +271,96 @@ class Outbox:
             JournalUnavailableError.
         """
         journal = self.get_journal(task_id)
-        rows = [
-            row
-            for row in await journal.webhooks.find(task_id=task_id)
-            if config_id in ("", row.config_id)
-        ]
-        if not rows:
-            raise TaskNotFoundError(task_id)
-        count = 0
-        for row in reversed(rows):
-            delivery = self._deliveries.get(row.key)
-            webhook = from_row(row) if delivery is None else delivery.webhook
-            if not from_start and webhook.state not in (DEAD, WAITING):
-                continue
-            replayed = Webhook()
-            replayed.CopyFrom(webhook)
-            clear_failures(replayed)
-            replayed.state = PENDING
-            if from_start:
-                replayed.cursor = ""
-            await self.store(journal, replayed)
-            count += 1
-        return count
+        async with self.changing:
+            rows = [
+                row
+                for row in await journal.webhooks.find(task_id=task_id)
+                if config_id in ("", row.config_id)
+            ]
+            if not rows:
+                raise TaskNotFoundError(task_id)
+            writes: list[asyncio.Future[None]] = []
+            for row in reversed(rows):
+                delivery = self._deliveries.get(row.key)
+                webhook = from_row(row) if delivery is None else delivery.webhook
+                if not from_start and webhook.state not in (DEAD, WAITING):
+                    continue
+                replayed = Webhook()
+                replayed.CopyFrom(webhook)
+                clear_failures(replayed)
+                replayed.state = PENDING
+                if from_start:
+                    replayed.cursor = ""
+                writes.append(self._save(journal, replayed))
+            for write in writes:
+                await _wait_for_write(write)
+        return len(writes)
 
     async def store(self, journal: Journal, webhook: Webhook) -> None:
-        """Store a webhook and start delivery, even if the caller is canceled.
+        """Store a webhook and start delivery, even if the caller is canceled. Hold `changing`.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        key = (webhook.config.task_id, webhook.config.id)
-        await self._write(journal.webhooks.save(to_row(webhook)), journal, key, webhook)
+        await _wait_for_write(self._save(journal, webhook))
 
     async def remove(self, journal: Journal, key: WebhookKey) -> None:
-        """Delete a webhook if it exists.
+        """Delete a webhook if it exists, even if the caller is canceled.
 
         Raises:
             JournalUnavailableError.
         """
-        rows = await journal.webhooks.find(task_id=key[0])
-        removed = [row for row in rows if row.key == key]
-        await self._write(journal.webhooks.delete(*key), journal, key, None)
-        for row in removed:
-            self._publish(from_row(row))
+        async with self.changing:
+            rows = await journal.webhooks.find(task_id=key[0])
+            await _wait_for_write(
+                self._replace(journal.webhooks.delete(*key), journal, key, webhook=None)
+            )
+        for row in rows:
+            if row.key == key:
+                self._publish(from_row(row))
 
-    async def _write(
+    def _save(self, journal: Journal, webhook: Webhook) -> asyncio.Future[None]:
+        row = to_row(webhook)
+        return self._replace(journal.webhooks.save(row), journal, row.key, webhook)
+
+    def _replace(
         self,
         write: asyncio.Future[None],
         journal: Journal,
         key: WebhookKey,
         webhook: Webhook | None,
-    ) -> None:
-        """Deactivate a webhook, wait for the write, and activate the new state.
+    ) -> asyncio.Future[None]:
+        """Stop delivery of a webhook until the write that replaces it, or deletes it, has ended.
 
-        If the write fails, the previous state is activated again.
+        If the write fails, delivery of the previous webhook goes on. Return the write.
         """
         # Deactivating ends the claim, so that a late record does not overwrite the new state.
         previous = self._deactivate(key)
 
         def on_written(done: asyncio.Future[None]) -> None:
             is_written = not done.cancelled() and done.exception() is None
+            if is_written:
+                # An earlier write of the same commit may have activated it.
+                self._deactivate(key)
             active = webhook if is_written else previous
             if active is not None:
                 self.activate(journal, active)
 
         write.add_done_callback(on_written)
-        await asyncio.shield(write)
+        return write
 
     async def _claim_ready(self, limit: int, lease_s: float) -> Claims:
         self._process_timers()
+        ready = list(itertools.islice(self._ready.values(), limit))
+        heads = [await _read_head(delivery) for delivery in ready]
+        # Nothing is awaited from the first claim on, because a canceled caller would lose it.
         claims: Claims = []
-        for key, delivery in tuple(itertools.islice(self._ready.items(), limit)):
-            head, is_readable = 0, True
-            try:
-                head = await delivery.journal.head(key[0])
-            except TaskNotFoundError:
-                pass
-            except JournalUnavailableError:
-                is_readable = False
+        for delivery, head in zip(ready, heads, strict=True):
+            key = delivery.key
             if self._ready.get(key) is not delivery:
                 continue  # It was claimed or replaced meanwhile.
             del self._ready[key]
-            if not is_readable:
+            if head is None:
                 # Retried after a pause, so that it does not delay the other webhooks.
                 delivery.due_s = self.retry.now_s() + self.retry.backoff_s(1)
                 self._enqueue(delivery)
@@ -459,3 +471,22 @@ class Outbox:
         """Wake all claimants; each checks again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+async def _read_head(delivery: WebhookDelivery) -> int | None:
+    """Return the last sequence of a webhook's task: 0 if it was deleted, None if it is unknown."""
+    try:
+        return await delivery.journal.head(delivery.key[0])
+    except TaskNotFoundError:
+        return 0
+    except JournalUnavailableError:
+        return None
+
+
+async def _wait_for_write(write: asyncio.Future[None]) -> None:
+    """Wait for a write that goes on if the caller is canceled. The caller waits to its end, too."""
+    try:
+        await asyncio.shield(write)
+    except asyncio.CancelledError:
+        await asyncio.wait([write])
+        raise

@@ -25,7 +25,7 @@ KINDS = {
 REST = RestBinding(None, None, is_strict=False)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("version", [RestV1(None), RestV03(None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("version", [RestV1(), RestV03()])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_an_error_has_its_http_status_and_the_details_of_json_rpc(
     kind: ErrorKind, version: RestVersion

@@ -5,6 +5,7 @@ import pytest
 from trunkline.a2a_wire.errors import FORBIDDEN, WireError
 from trunkline.a2a_wire.operations import OPERATIONS
 from trunkline.v1 import messaging_service_pb2
+from trunkline_bridge.a2a.operations.operation_table import SERVED_OPERATIONS
 from trunkline_bridge.api.workflows.operations import WORKFLOW_METHODS
 from trunkline_bridge.callers.permissions import (
     GET_ARTIFACT,
@@ -27,7 +28,8 @@ def refusal(permissions: Permissions, agent: str, method: str) -> WireError:
 
 
 def test_every_operation_has_a_permission() -> None:
-    names = {operation.name for operation in OPERATIONS}
+    names = {operation.permission for operation in SERVED_OPERATIONS}
+    assert names == {operation.name for operation in OPERATIONS}
     service = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
     names |= {method.name for method in service.methods}
     assert names | {GET_ARTIFACT, GET_METRICS, *WORKFLOW_METHODS} == METHODS

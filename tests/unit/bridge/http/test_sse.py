@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 
 import pytest
 from starlette.types import Message
@@ -10,7 +11,7 @@ from harness.a2a.bridged_mesh import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
 from trunkline_bridge.http.messages import ResponseSender
-from trunkline_bridge.http.sse import EventStream, Heartbeats, send_events
+from trunkline_bridge.http.sse import EventStream, EventStreamResponse, Heartbeats
 
 EVENT = FullEvent(1, 0, a2a_pb2.StreamResponse())
 
@@ -48,9 +49,8 @@ async def test_no_events_are_read_while_the_client_is_stalled() -> None:
                 client.has_space.clear()
             yield [EVENT]
 
-    send_all = send_events(
-        ResponseSender(client.send), events(), v1_renderer(1), heartbeats=Heartbeats(60)
-    )
+    response = EventStreamResponse(nullcontext(events()), v1_renderer(1))
+    send_all = response.send(ResponseSender(client.send), Heartbeats(60))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(send_all)
         await client.wait_for_bodies(3)

@@ -1,10 +1,12 @@
 """A2A v0.1 over JSON-RPC. Its clients choose the task ids."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a_wire import operations as wire
 from trunkline.a2a_wire.errors import to_wire_error
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import V0_1
@@ -15,10 +17,17 @@ from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.field_violations import renamed_fields
-from trunkline_bridge.a2a.operations.operation_table import BoundMethods
+from trunkline_bridge.a2a.operations.operation_table import (
+    SERVED_OPERATIONS,
+    StreamMethod,
+    StreamOperation,
+    UnaryMethod,
+    UnaryOperation,
+    unchanged,
+)
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.a2a.projection import FullEvent, WireEvent
-from trunkline_bridge.a2a.streams.task_streams import EventsContext, WireEvents
+from trunkline_bridge.a2a.streams.task_streams import WireEvents
 from trunkline_bridge.a2a.versions.jsonrpc_version import (
     OLDER_VOCABULARY,
     ErrorVocabulary,
@@ -29,11 +38,10 @@ from trunkline_bridge.a2a.versions.jsonrpc_version import (
 from trunkline_bridge.a2a.versions.v0_1.task_aliases import TaskAliases
 from trunkline_bridge.callers.caller import Caller
 
-_NAMES = older_names(V0_1)
 _VOCABULARY = ErrorVocabulary(
     {
         **OLDER_VOCABULARY,
-        **_NAMES,
+        **older_names(V0_1),
         "send with returnImmediately": "send with tasks/sendSubscribe",
         "configuration.taskPushNotificationConfig": "pushNotification",
         "configuration.historyLength": "historyLength",
@@ -47,29 +55,66 @@ _CONFIG = "pushNotificationConfig"
 _NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("url", "token", "authentication")}
 
 
-def build_jsonrpc(operations: Operations, aliases: TaskAliases) -> JsonRpcVersion:
+class _SendRequest(NamedTuple):
+    """A message to a task that its client names."""
+
+    client_id: str
+    request: a2a_pb2.SendMessageRequest
+
+
+def _parse_send(params: object) -> _SendRequest:
+    client_id, send_params = json_reader.convert_send_params(params)
+    return _SendRequest(client_id, parser.parse_send(send_params))
+
+
+def _parse_subscribe(params: object) -> V01EventWriter:
+    """Return the writer of the events, which has the client's task id, the only parameter."""
+    return V01EventWriter(json_reader.parse_client_id(params))
+
+
+def build_jsonrpc(aliases: TaskAliases) -> JsonRpcVersion:
     """Return A2A v0.1 over JSON-RPC."""
-    methods = _Methods(operations, aliases)
-    operations_by_method = {method: name for name, method in _NAMES.items()}
-    sends = ("tasks/send", "tasks/sendSubscribe")
+    methods = _Methods(aliases)
+    calls: Mapping[str, Callable[[Operations, Caller, Any], Awaitable[Json]]] = {
+        wire.SEND_MESSAGE.name: methods.send,
+        wire.GET_TASK.name: methods.get,
+        wire.CANCEL_TASK.name: methods.cancel,
+        wire.CREATE_PUSH_CONFIG.name: methods.set_push,
+        wire.GET_PUSH_CONFIG.name: methods.get_push,
+    }
+
+    def method(operation: UnaryOperation | StreamOperation) -> UnaryMethod | StreamMethod:
+        name = operation.wire.jsonrpc_v0_1
+        if isinstance(operation, UnaryOperation):
+            is_send = operation.wire is wire.SEND_MESSAGE
+            return UnaryMethod(
+                name=name,
+                operation=replace(operation, call=calls[operation.wire.name]),
+                parse=_parse_send if is_send else unchanged,
+                # A message's task is found by the method itself, which may create it.
+                task_field="" if is_send else "id",
+                render=lambda _request, result: result,
+            )
+        if operation.wire is wire.SEND_STREAMING_MESSAGE:
+            return StreamMethod(
+                name=name,
+                operation=replace(operation, open=methods.send_subscribe),
+                parse=_parse_send,
+                event_writer=lambda request: V01EventWriter(request.client_id),
+            )
+        return StreamMethod(
+            name=name,
+            operation=replace(operation, open=methods.resubscribe),
+            parse=_parse_subscribe,
+            task_field="id",
+            event_writer=unchanged,
+            update_caller=with_cursor_from_metadata,
+        )
+
+    rows = [method(operation) for operation in SERVED_OPERATIONS if operation.wire.jsonrpc_v0_1]
     return JsonRpcVersion(
         version=V0_1,
-        methods=BoundMethods(
-            unary={
-                "tasks/send": methods.send,
-                "tasks/get": methods.get,
-                "tasks/cancel": methods.cancel,
-                "tasks/pushNotification/set": methods.set_push,
-                "tasks/pushNotification/get": methods.get_push,
-            },
-            streams={
-                "tasks/sendSubscribe": methods.send_subscribe,
-                "tasks/resubscribe": methods.resubscribe,
-            },
-        ),
-        operations=operations_by_method,
-        # A message's task is found by the method itself, which may create it.
-        task_fields={method: "id" for method in operations_by_method if method not in sends},
+        methods={row.name: row for row in rows},
         error_object=_VOCABULARY.error_object,
     )
 
@@ -77,20 +122,18 @@ def build_jsonrpc(operations: Operations, aliases: TaskAliases) -> JsonRpcVersio
 class _Methods:
     """The methods of v0.1. The client chooses the task ids, so each method resolves an alias."""
 
-    def __init__(self, operations: Operations, aliases: TaskAliases) -> None:
-        self._operations = operations
+    def __init__(self, aliases: TaskAliases) -> None:
         self._aliases = aliases
 
-    async def send(self, caller: Caller, params: object) -> Json:
+    async def send(self, operations: Operations, caller: Caller, sent: _SendRequest) -> Json:
         """Send a message and return its task, or the reply as a task."""
-        client_id, send_params = json_reader.convert_send_params(params)
-        request = parser.parse_send(send_params)
+        client_id, request = sent
         history_length = request.configuration.history_length
         # Read the whole history, because its first message is the message that created the task.
         request.configuration.ClearField("history_length")
-        new_task_id = await self._address(caller, client_id, request)
+        new_task_id = await self._address(operations, caller, client_id, request)
         with _rename_task(client_id, new_task_id or request.message.task_id):
-            result = await self._operations.send_message(caller, request, new_task_id=new_task_id)
+            result = await operations.send_message(caller, request, new_task_id=new_task_id)
         if isinstance(result, message_pb2.Message):
             return json_writer.reply_task_json(result, client_id=client_id)
         task = result
@@ -99,87 +142,79 @@ class _Methods:
         del task.history[: max(0, len(task.history) - history_length)]
         return json_writer.task_json(task, client_id=client_id)
 
-    def send_subscribe(
-        self, caller: Caller, params: object
-    ) -> tuple[V01EventWriter, EventsContext]:
-        """Send a message and stream its task."""
-        client_id, send_params = json_reader.convert_send_params(params)
-        request = parser.parse_send(send_params)
-        request.configuration.ClearField("history_length")
-        return V01EventWriter(client_id), self._open_sent(caller, client_id, request)
-
     @asynccontextmanager
-    async def _open_sent(
-        self, caller: Caller, client_id: str, request: a2a_pb2.SendMessageRequest
+    async def send_subscribe(
+        self, operations: Operations, caller: Caller, sent: _SendRequest
     ) -> AsyncIterator[WireEvents]:
-        new_task_id = await self._address(caller, client_id, request)
+        """Send a message and stream its task."""
+        client_id, request = sent
+        request.configuration.ClearField("history_length")
+        new_task_id = await self._address(operations, caller, client_id, request)
         task_id = new_task_id or request.message.task_id
         with _rename_task(client_id, task_id):
             async with (
-                self._operations.stream_message(caller, request, new_task_id=new_task_id) as events,
+                operations.stream_message(caller, request, new_task_id=new_task_id) as events,
                 aclosing(events),
             ):
                 if new_task_id:
                     events = await _check_stream_owner(request.message, events)
                 yield _rename_task_in_stream(client_id, task_id, events)
 
-    async def get(self, caller: Caller, params: object) -> Json:
+    async def get(self, operations: Operations, caller: Caller, params: object) -> Json:
         """Return a task."""
         client_id = json_reader.parse_client_id(params)
         task_id = await self._find_task_id(caller, client_id)
         history = json_reader.convert_history_length(json_reader.require_object(params))
         request = parser.parse_get({"id": task_id, **history})
         with _rename_task(client_id, task_id):
-            task = await self._operations.get_task(caller, request)
+            task = await operations.get_task(caller, request)
         return json_writer.task_json(task, client_id=client_id)
 
-    async def cancel(self, caller: Caller, params: object) -> Json:
+    async def cancel(self, operations: Operations, caller: Caller, params: object) -> Json:
         """Cancel a task and return it."""
         client_id = json_reader.parse_client_id(params)
         task_id = await self._find_task_id(caller, client_id)
         request = a2a_pb2.CancelTaskRequest(id=task_id)
         with _rename_task(client_id, task_id):
-            task = await self._operations.cancel_task(caller, request)
+            task = await operations.cancel_task(caller, request)
         del task.history[:]
         return json_writer.task_json(task, client_id=client_id)
 
-    def resubscribe(self, caller: Caller, params: object) -> tuple[V01EventWriter, EventsContext]:
-        """Stream a task."""
-        writer = V01EventWriter(json_reader.parse_client_id(params))
-        return writer, self._open_task(with_cursor_from_metadata(caller, params), writer)
-
     @asynccontextmanager
-    async def _open_task(self, caller: Caller, writer: V01EventWriter) -> AsyncIterator[WireEvents]:
+    async def resubscribe(
+        self, operations: Operations, caller: Caller, writer: V01EventWriter
+    ) -> AsyncIterator[WireEvents]:
+        """Stream a task."""
         task_id = await self._find_task_id(caller, writer.client_id)
         with _rename_task(writer.client_id, task_id):
             if caller.last_event_id is not None:
                 # Artifacts that the client has seen keep their indexes.
                 request = a2a_pb2.GetTaskRequest(id=task_id)
-                task = await self._operations.get_task(caller, request)
+                task = await operations.get_task(caller, request)
                 writer.assign_indexes(task)
-            async with self._operations.subscribe_to_task(
+            async with operations.subscribe_to_task(
                 caller, a2a_pb2.SubscribeToTaskRequest(id=task_id)
             ) as events:
                 yield _rename_task_in_stream(writer.client_id, task_id, events)
 
-    async def set_push(self, caller: Caller, params: object) -> Json:
+    async def set_push(self, operations: Operations, caller: Caller, params: object) -> Json:
         """Register a webhook of a task."""
         client_id = json_reader.parse_client_id(params)
         config = json_reader.convert_webhook(params)
         task_id = await self._find_task_id(caller, client_id)
         with _rename_task(client_id, task_id), renamed_fields(_NESTED_NAMES):
             request = parser.parse_create_push({**config, "taskId": task_id})
-            created = await self._operations.create_push_config(caller, request)
+            created = await operations.create_push_config(caller, request)
         return json_writer.push_config_json(created, client_id=client_id)
 
-    async def get_push(self, caller: Caller, params: object) -> Json:
+    async def get_push(self, operations: Operations, caller: Caller, params: object) -> Json:
         """Return a webhook of a task."""
         client_id = json_reader.parse_client_id(params)
         task_id = await self._find_task_id(caller, client_id)
         # A request without a config id asks for the task's first webhook.
         request = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id)
         with _rename_task(client_id, task_id):
-            config = await self._operations.get_push_config(caller, request)
+            config = await operations.get_push_config(caller, request)
         return json_writer.push_config_json(config, client_id=client_id)
 
     async def _find_task_id(self, caller: Caller, client_id: str) -> str:
@@ -190,7 +225,11 @@ class _Methods:
         return task_id
 
     async def _address(
-        self, caller: Caller, client_id: str, request: a2a_pb2.SendMessageRequest
+        self,
+        operations: Operations,
+        caller: Caller,
+        client_id: str,
+        request: a2a_pb2.SendMessageRequest,
     ) -> str:
         """Resolve the client's task id; return the id of the task to create, or an empty string.
 
@@ -204,7 +243,7 @@ class _Methods:
             task_id = await self._aliases.bind(caller, client_id, new_task_id)
             if task_id == new_task_id:
                 return new_task_id
-        task = await self._find_task(caller, task_id)
+        task = await _find_task(operations, caller, task_id)
         if task is None:
             if task_id == client_id:
                 raise TaskNotFoundError(client_id)
@@ -220,12 +259,13 @@ class _Methods:
         new_task_id = self._aliases.new_task_id(caller)
         return await self._aliases.bind(caller, client_id, new_task_id, replaces=task_id)
 
-    async def _find_task(self, caller: Caller, task_id: str) -> task_pb2.Task | None:
-        request = a2a_pb2.GetTaskRequest(id=task_id, history_length=0)
-        try:
-            return await self._operations.get_task(caller, request)
-        except TaskNotFoundError:
-            return None
+
+async def _find_task(operations: Operations, caller: Caller, task_id: str) -> task_pb2.Task | None:
+    request = a2a_pb2.GetTaskRequest(id=task_id, history_length=0)
+    try:
+        return await operations.get_task(caller, request)
+    except TaskNotFoundError:
+        return None
 
 
 async def _check_stream_owner(message: message_pb2.Message, events: WireEvents) -> WireEvents:

@@ -16,12 +16,11 @@ from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.field_violations import renamed_fields
 from trunkline_bridge.a2a.operations.operation_table import (
     SERVED_OPERATIONS,
-    JsonMethod,
+    StreamMethod,
     StreamOperation,
+    UnaryMethod,
     UnaryOperation,
-    bind_methods,
 )
-from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import error_object
 from trunkline_bridge.a2a.versions.jsonrpc_version import (
     OLDER_VOCABULARY,
@@ -111,40 +110,31 @@ _FIELD_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def _method(operation: UnaryOperation | StreamOperation, method: V03Method) -> JsonMethod:
-    name = operation.wire.name
-    return JsonMethod(
+def _method(
+    operation: UnaryOperation | StreamOperation, method: V03Method
+) -> UnaryMethod | StreamMethod:
+    wire_name = operation.wire.name
+    parse = _PARSERS.get(wire_name, operation.parse)
+    task_field = "id" if operation.wire.id_fields else ""
+    if operation.wire is wire.CREATE_PUSH_CONFIG:
+        task_field = "taskId"
+    if isinstance(operation, StreamOperation):
+        is_resumed = operation.wire is wire.SUBSCRIBE_TO_TASK
+        return StreamMethod(
+            name=method.jsonrpc,
+            operation=operation,
+            parse=parse,
+            task_field=task_field,
+            event_writer=lambda _request: V03EventWriter(),
+            update_caller=with_cursor_from_metadata if is_resumed else None,
+        )
+    return UnaryMethod(
         name=method.jsonrpc,
         operation=operation,
-        parse=_PARSERS.get(name, operation.parse),
+        parse=parse,
+        task_field=task_field,
         render=lambda _request, result: method.result_json(result),
-        event_writer=V03EventWriter,
-        field_names=_FIELD_NAMES.get(name, {}),
-        update_caller=(
-            with_cursor_from_metadata if operation.wire is wire.SUBSCRIBE_TO_TASK else None
-        ),
-    )
-
-
-_METHODS: Final = tuple(
-    _method(operation, operation.wire.v0_3)
-    for operation in SERVED_OPERATIONS
-    if operation.wire.v0_3 is not None
-)
-
-
-def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
-    """Return A2A v0.3 over JSON-RPC."""
-    with_task = [method for method in _METHODS if method.operation.wire.id_fields]
-    return JsonRpcVersion(
-        version=V0_3,
-        methods=bind_methods(_METHODS, operations),
-        operations={method.name: method.operation.wire.name for method in _METHODS},
-        task_fields={
-            method.name: "taskId" if method.operation.wire is wire.CREATE_PUSH_CONFIG else "id"
-            for method in with_task
-        },
-        error_object=_error_object,
+        field_names=_FIELD_NAMES.get(wire_name, {}),
     )
 
 
@@ -153,3 +143,15 @@ def _error_object(error: WireError) -> Json:
     if error.kind is VERSION_NOT_SUPPORTED:
         return error_object(error)
     return _VOCABULARY.error_object(error)
+
+
+_METHODS: Final = [
+    _method(operation, operation.wire.v0_3)
+    for operation in SERVED_OPERATIONS
+    if operation.wire.v0_3 is not None
+]
+JSONRPC: Final = JsonRpcVersion(
+    version=V0_3,
+    methods={method.name: method for method in _METHODS},
+    error_object=_error_object,
+)

@@ -1,8 +1,6 @@
 """A2A v0.3 over HTTP+JSON: its gRPC methods with messages as ProtoJSON, unlike its JSON-RPC."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import operations as wire
@@ -18,23 +16,23 @@ from trunkline.a2a_wire.v0_3.file_bytes import (
 from trunkline.a2a_wire.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.operation_table import (
-    BoundMethods,
-    StreamHandler,
+    ServedOperation,
+    StreamMethod,
     StreamOperation,
-    UnaryHandler,
-    UnaryOperation,
+    UnaryMethod,
 )
-from trunkline_bridge.a2a.operations.operations import Operations
-from trunkline_bridge.a2a.streams.event_renderer import EventWriter
-from trunkline_bridge.a2a.streams.task_streams import EventsContext
 from trunkline_bridge.a2a.versions.grpc_service import GrpcMethod
-from trunkline_bridge.a2a.versions.rest_routes import PathParams, put_path_field, rest_routes
+from trunkline_bridge.a2a.versions.rest_routes import (
+    PathParams,
+    Routes,
+    put_path_field,
+    rest_routes,
+)
 from trunkline_bridge.a2a.versions.v0_3.grpc_methods import SERVICE, v0_3_error_name
-from trunkline_bridge.a2a.versions.v0_3.jsonrpc_methods import build_jsonrpc
+from trunkline_bridge.a2a.versions.v0_3.jsonrpc_methods import JSONRPC
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.http.messages import rest_error_body
 
-_METHODS = {method.operation.wire.name: method for method in SERVICE.methods}
 # Both spellings that ProtoJSON accepts.
 _WEBHOOK = ("pushNotificationConfig", "push_notification_config")
 
@@ -44,42 +42,38 @@ class RestV03:
 
     version = V0_3
     media_type = "application/json"
-    routes: Mapping[str, Mapping[str, str]] = rest_routes(
-        (operation.v0_3.path or operation.path, operation)
-        for operation in wire.OPERATIONS
-        if operation.v0_3 is not None
+    routes: Routes = rest_routes(
+        (method.operation.wire.v0_3.path or method.operation.wire.path, method.operation)
+        for method in SERVICE.methods
+        if method.operation.wire.v0_3 is not None
     )
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-        self._jsonrpc = build_jsonrpc(operations).methods
-        unary: dict[str, UnaryHandler] = {}
-        streams: dict[str, StreamHandler] = {}
-        for name, method in _METHODS.items():
-            operation = method.operation
-            if isinstance(operation, StreamOperation):
-                streams[name] = partial(self._open, method, operation)
-            else:
-                unary[name] = partial(self._call, method, operation)
-        self.methods = BoundMethods(unary, streams)
+    def query_fields(self, operation: ServedOperation) -> Any:  # noqa: ANN401  no common type
+        """Return the descriptors of the fields that a query may have."""
+        return _GRPC_METHODS[operation.wire.name].request.DESCRIPTOR.fields
 
-    def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
-        """Return the fields that a query may have."""
-        return _METHODS[operation].request.DESCRIPTOR.fields
-
-    def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
+    def parameters(self, operation: ServedOperation, params: Json, path: PathParams) -> Json:
         """Return the parameters with the path's parameters.
 
         WireError: both contradict each other.
         """
-        if operation == wire.CREATE_PUSH_CONFIG.name:
+        if operation.wire is wire.CREATE_PUSH_CONFIG:
             params = _wrap_config(params)
-        method = _METHODS[operation].operation.wire.v0_3
+        method = operation.wire.v0_3
         if method is not None and method.name_field:
             field = method.request.DESCRIPTOR.fields_by_name[method.name_field]
             config = f"/pushNotificationConfigs/{path.config_id}" if path.config_id else ""
             put_path_field(params, field, f"tasks/{path.task_id}{config}")
         return params
+
+    def choose_method(
+        self, operation: ServedOperation, caller: Caller, params: Json
+    ) -> UnaryMethod | StreamMethod:
+        """Return the method of an operation, in the JSON that the client uses."""
+        name = operation.wire.name
+        if name in _JSONRPC_METHODS and _is_jsonrpc_message(params):
+            return _JSONRPC_METHODS[name]
+        return _METHODS[uses_raw_file_bytes(caller.user_agent)][name]
 
     def find_tenant(self, _params: Json) -> str:
         """Return nothing: v0.3 has no tenants."""
@@ -98,38 +92,60 @@ class RestV03:
             **rest_error_body(error),
         }
 
-    async def _call(
-        self, method: GrpcMethod, operation: UnaryOperation, caller: Caller, params: object
-    ) -> object:
-        if operation.wire is wire.GET_EXTENDED_CARD:
-            # SDKs of v0.3 expect the JSON of JSON-RPC here. SDKs of v1.0 expect the JSON of
-            # protobuf.
-            return merged_card_json(await self._operations.get_extended_card(caller))
-        if operation.wire is wire.SEND_MESSAGE and _is_jsonrpc_message(params):
-            return await self._jsonrpc.unary["message/send"](caller, params)
-        request = _parse(method, caller, params)
-        message = method.from_core(await operation.call(self._operations, caller, request))
-        if uses_raw_file_bytes(caller.user_agent):
+
+def _method(grpc_method: GrpcMethod, *, uses_raw_files: bool) -> UnaryMethod | StreamMethod:
+    """Return a method with ProtoJSON of its gRPC messages."""
+    operation = grpc_method.operation
+
+    def parse(params: object) -> Any:  # noqa: ANN401  any request
+        message = parser.parse_message(params, message_type=grpc_method.request)
+        if uses_raw_files:
+            encode_file_bytes(message)
+        request = grpc_method.check(grpc_method.to_core(message))
+        if isinstance(request, a2a_pb2.SendMessageRequest):
+            parser.check_nesting(request)
+        return request
+
+    def render(_request: object, result: object) -> Json:
+        message = grpc_method.from_core(result)
+        if uses_raw_files:
             decode_file_bytes(message)
         return proto_message_json(message)
 
-    def _open(
-        self, method: GrpcMethod, operation: StreamOperation, caller: Caller, params: object
-    ) -> tuple[EventWriter, EventsContext]:
-        if _is_jsonrpc_message(params):
-            return self._jsonrpc.streams["message/stream"](caller, params)
-        events = operation.open(self._operations, caller, _parse(method, caller, params))
-        return V03ProtoEventWriter(uses_raw_files=uses_raw_file_bytes(caller.user_agent)), events
+    name = operation.wire.name
+    if isinstance(operation, StreamOperation):
+        return StreamMethod(
+            name=name,
+            operation=operation,
+            parse=parse,
+            event_writer=lambda _request: V03ProtoEventWriter(uses_raw_files=uses_raw_files),
+        )
+    if operation.wire is wire.GET_EXTENDED_CARD:
+        # SDKs of v0.3 expect the JSON of JSON-RPC here. SDKs of v1.0 expect the JSON of protobuf.
+        return UnaryMethod(
+            name=name,
+            operation=operation,
+            parse=lambda _params: a2a_pb2.GetExtendedAgentCardRequest(),
+            render=lambda _request, card: merged_card_json(card),
+        )
+    return UnaryMethod(name=name, operation=operation, parse=parse, render=render)
 
 
-def _parse(method: GrpcMethod, caller: Caller, params: object) -> Any:  # noqa: ANN401  any request
-    message = parser.parse_message(params, message_type=method.request)
-    if uses_raw_file_bytes(caller.user_agent):
-        encode_file_bytes(message)
-    request = method.check(method.to_core(message))
-    if isinstance(request, a2a_pb2.SendMessageRequest):
-        parser.check_nesting(request)
-    return request
+_GRPC_METHODS: Final = {method.operation.wire.name: method for method in SERVICE.methods}
+_METHODS: Final = {
+    uses_raw_files: {
+        name: _method(method, uses_raw_files=uses_raw_files)
+        for name, method in _GRPC_METHODS.items()
+    }
+    for uses_raw_files in (False, True)
+}
+"""The methods by the encoding of files that a client uses, and by the names of v1.0."""
+_JSONRPC_METHODS: Final = {
+    method.operation.wire.name: method
+    for method in JSONRPC.methods.values()
+    if method.operation.wire in (wire.SEND_MESSAGE, wire.SEND_STREAMING_MESSAGE)
+}
+"""The methods whose message may be in the JSON of JSON-RPC."""
 
 
 def _is_jsonrpc_message(params: object) -> bool:

@@ -15,6 +15,7 @@ from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
 from trunkline.errors import TaskNotFoundError
 from trunkline_bridge.a2a.bindings.jsonrpc import JsonRpcVersions
 from trunkline_bridge.a2a.operations import request_parser as params
+from trunkline_bridge.a2a.operations.operation_table import StreamMethod
 from trunkline_bridge.a2a.projection import FullEvent
 from trunkline_bridge.a2a.streams.task_streams import WireEvents
 from trunkline_bridge.a2a.versions.jsonrpc_version import with_cursor_from_metadata
@@ -31,12 +32,12 @@ SERVED = ("1.0", "0.3", "0.1")
 
 
 def versions(*, is_strict: bool = False) -> JsonRpcVersions:
-    # The tests call no method of these.
-    nothing: Any = None
+    # The tests call no method that needs aliases.
+    no_aliases: Any = None
     return JsonRpcVersions(
-        v1_0.build_jsonrpc(nothing),
-        v0_3.build_jsonrpc(nothing),
-        v0_1.build_jsonrpc(nothing, nothing),
+        v1_0.JSONRPC,
+        v0_3.JSONRPC,
+        v0_1.build_jsonrpc(no_aliases),
         is_strict=is_strict,
     )
 
@@ -246,9 +247,9 @@ class LostTask:
 async def test_an_error_within_a_v0_1_stream_has_the_clients_task_id() -> None:
     lost_task: Any = LostTask()
     caller = Caller(agent="echo", version="0.1")
-    _, opening = v0_1.build_jsonrpc(lost_task, lost_task).methods.streams["tasks/resubscribe"](
-        caller, {"id": "chosen"}
-    )
+    method = v0_1.build_jsonrpc(lost_task).methods["tasks/resubscribe"]
+    assert isinstance(method, StreamMethod)
+    _, opening = method.open(lost_task, caller, {"id": "chosen"})
     async with opening as events:
         assert len(await anext(events)) == 1
         with pytest.raises(WireError) as caught:

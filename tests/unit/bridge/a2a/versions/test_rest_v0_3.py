@@ -80,13 +80,12 @@ CREATIONS: list[dict[str, Any]] = [
 ]
 
 
-# The tests call none of its operations.
-VERSION = RestV03(None)  # type: ignore[arg-type]
+VERSION = RestV03()
 
 
 @pytest.mark.parametrize("body", CREATIONS)
 def test_a_webhook_is_accepted_in_any_wrapping(body: dict[str, Any]) -> None:
-    operation = "CreateTaskPushNotificationConfig"
+    operation = VERSION.routes["/tasks/{task_id:segment}/pushNotificationConfigs"]["POST"]
     path = PathParams(task_id="t-1")
     parameters = VERSION.parameters(operation, dict(body), path)
     request = parse_dict(parameters, old.CreateTaskPushNotificationConfigRequest())
