@@ -144,14 +144,12 @@ class HttpHandler:
         headers = RequestHeaders(scope)
         body = _request_body(headers, receive, self._settings)
         try:
-            content = await body.read()
+            request = HttpRequest(scope, headers, await body.read())
         except WireError as error:
             await exchange.reject(body, error)
             return
         except ClientDisconnect:
             return
-        work = exchange.run(HttpRequest(scope, headers, content))
-        del headers, body, content
         known = find_connection(scope)
         watching: AbstractAsyncContextManager[Connection] = (
             watch_connection(receive) if known is None else nullcontext(known)
@@ -160,7 +158,15 @@ class HttpHandler:
             watching as connection,
             self._in_flight.track(connection, send_abort=exchange.abort),
         ):
-            await work
+            try:
+                response = exchange.response = await exchange.call.respond(request)
+                # A stream may last for days: release the request.
+                del request, headers, body
+                await response.send(exchange.sender, self._heartbeats)
+            except Exception as error:
+                if exchange.sender.has_started:
+                    raise
+                await exchange.send_error(error)
 
 
 class RefusingHandler:
@@ -190,35 +196,29 @@ def _request_body(headers: RequestHeaders, receive: Receive, settings: Settings)
 class _Exchange:
     """A request and the response to it."""
 
-    __slots__ = ("_call", "_heartbeats", "_response", "_sender")
+    __slots__ = ("_heartbeats", "call", "response", "sender")
 
     def __init__(self, call: BindingCall, sender: ResponseSender, heartbeats: Heartbeats) -> None:
-        self._call = call
-        self._sender = sender
+        self.call = call
+        self.sender = sender
+        self.response: Response | None = None
+        """The response, once the binding has returned it."""
         self._heartbeats = heartbeats
-        self._response: Response | None = None
 
-    async def run(self, request: HttpRequest) -> None:
-        try:
-            self._response = await self._call.respond(request)
-            # A stream may last for days: release the request.
-            del request
-            await self._response.send(self._sender, self._heartbeats)
-        except Exception as error:
-            if self._sender.has_started:
-                raise
-            await self._error_response(error).send(self._sender, self._heartbeats)
+    async def send_error(self, error: Exception) -> None:
+        """Send an error as the response."""
+        await self._error_response(error).send(self.sender, self._heartbeats)
 
     async def reject(self, body: RequestBody, error: WireError) -> None:
         """Send an error before the body has been read, and close the connection."""
         # The request was not read, so its error is one of HTTP also for JSON-RPC.
         response = self._error_response(error, status=error.kind.http_status)
         response.headers = {"connection": "close", **response.headers}
-        await response.start(self._sender)
-        await self._sender.write(response.body)
+        await response.start(self.sender)
+        await self.sender.write(response.body)
         # Closing with unread data would reset the connection, which often hides the response.
         await body.drain()
-        await self._sender.finish()
+        await self.sender.finish()
 
     async def abort(self, error: Exception | None) -> None:
         """Report an error as the response, or as the last event of a stream.
@@ -226,19 +226,19 @@ class _Exchange:
         None means that this process shuts down.
         """
         error = error or _SHUTDOWN
-        if not self._sender.has_started:
-            await self._error_response(error).send(self._sender, self._heartbeats)
-        elif self._response is not None and not self._sender.is_complete:
+        if not self.sender.has_started:
+            await self.send_error(error)
+        elif self.response is not None and not self.sender.is_complete:
             wire_error = to_wire_error(error)
-            last_event = self._response.last_event(wire_error)
+            last_event = self.response.last_event(wire_error)
             if last_event is not None:
                 tracing.record_failure(wire_error.kind.reason)
-                await self._sender.finish(last_event)
+                await self.sender.finish(last_event)
 
     def _error_response(self, error: Exception, *, status: int = 0) -> BufferedResponse:
         """Return the response to an error. Its status is the binding's, unless one is given."""
         wire_error = to_wire_error(error)
-        response = self._call.error_response(wire_error)
+        response = self.call.error_response(wire_error)
         response.status = status or response.status
         tracing.record_error_response(response.status, wire_error.kind.reason)
         response.headers = {**response.headers, **wire_error.headers()}

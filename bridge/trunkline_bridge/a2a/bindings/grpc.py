@@ -242,12 +242,10 @@ class GrpcBinding:
     ) -> Callable[..., Any]:
         async def serve(_messages: object, context: GrpcContext) -> bytes:
             async def work(metadata: CallMetadata, trace: MetadataPairs) -> bytes:
-                caller, request, served = await self._receive(
-                    service, method, context, metadata, agent
-                )
+                caller, request = await self._receive(service, method, context, metadata, agent)
                 await _send_initial_metadata(context, caller, metadata, trace)
                 result = await operation.call(self._operations, caller, request)
-                return _encode(served.from_core(result), service, caller)
+                return _encode(method.from_core(result), service, caller)
 
             return await self._serve(service, method, context, work)
 
@@ -260,9 +258,7 @@ class GrpcBinding:
         # and everything it refers to for the garbage collector.
         async def serve(_messages: object, context: GrpcContext) -> None:
             async def work(metadata: CallMetadata, trace: MetadataPairs) -> None:
-                caller, request, served = await self._receive(
-                    service, method, context, metadata, agent
-                )
+                caller, request = await self._receive(service, method, context, metadata, agent)
                 async with (
                     operation.open(self._operations, caller, request) as events,
                     aclosing(events),
@@ -271,7 +267,7 @@ class GrpcBinding:
                     with_ids = RESUME_EXTENSION in caller.extensions
                     async for ready in events:
                         for event in ready:
-                            message = _render_event(event, served, with_ids=with_ids)
+                            message = _render_event(event, method, with_ids=with_ids)
                             # Waits for a slow client, which delays only its own stream.
                             await context.write(_encode(message, service, caller))
                         # The next events may take days: release these.
@@ -288,15 +284,15 @@ class GrpcBinding:
         context: GrpcContext,
         metadata: CallMetadata,
         agent: str,
-    ) -> tuple[Caller, Any, GrpcMethod]:
-        """Return the caller, the valid core request, and the method in the version of the call.
+    ) -> tuple[Caller, Any]:
+        """Return the caller and the valid core request.
 
         Raises:
             WireError: the call is invalid.
         """
         metadata.check_size()
         identity = await self._callers.authenticate(metadata)
-        service, method = self._choose_version(service, method, metadata)
+        check_version(metadata, version=service.version, is_strict=self._is_strict)
         parsed = await parse_request(method.request, await self.limits.receive(context))
         if service.has_file_bytes and uses_raw_file_bytes(metadata.get(b"user-agent") or ""):
             encode_file_bytes(parsed.request)
@@ -316,14 +312,7 @@ class GrpcBinding:
         method.check(request)
         if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
             parser.check_nesting(request)
-        return caller, request, method
-
-    def _choose_version(
-        self, service: GrpcService, method: GrpcMethod, metadata: CallMetadata
-    ) -> tuple[GrpcService, GrpcMethod]:
-        """Return the service and method of the version that a call names. WireError: not served."""
-        check_version(metadata, version=service.version, is_strict=self._is_strict)
-        return service, method
+        return caller, request
 
     async def _serve(
         self, service: GrpcService, method: GrpcMethod, context: GrpcContext, work: _CallWork
@@ -331,16 +320,6 @@ class GrpcBinding:
         metadata = CallMetadata(context)
         result: bytes | None = None
         error: WireError | None = None
-
-        async def run() -> None:
-            nonlocal result, error
-            try:
-                result = await work(metadata, trace)
-            except grpc.aio.BaseError:
-                # The client disconnected during a write.
-                return
-            except Exception as failure:  # noqa: BLE001  every error is reported to the client
-                error = to_wire_error(failure)
 
         async def report_end(reason: Exception | None) -> None:
             nonlocal error
@@ -353,7 +332,13 @@ class GrpcBinding:
             context.set_trailing_metadata(trace)
             # grpc cancels this task when the client disconnects.
             async with self._in_flight.track(Connection(), send_abort=report_end):
-                await run()
+                try:
+                    result = await work(metadata, trace)
+                except grpc.aio.BaseError:
+                    # The client disconnected during a write.
+                    pass
+                except Exception as failure:  # noqa: BLE001  every error is reported to the client
+                    error = to_wire_error(failure)
             if error is None:
                 tracing.record_grpc_status("OK")
             else:

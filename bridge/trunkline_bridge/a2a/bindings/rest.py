@@ -23,7 +23,6 @@ from trunkline_bridge.a2a.versions.v1_0.json_methods import RestV1
 from trunkline_bridge.callers.caller import (
     Caller,
     CallerFactory,
-    ServiceParameters,
     extension_headers,
     resolve_agent,
 )
@@ -135,12 +134,6 @@ class RestResource:
         """Return an object for one request."""
         return RestCall(self)
 
-    def choose_version(self, headers: ServiceParameters, query: bytes) -> RestVersion:
-        """Return the version of a request. WireError: it is not served here."""
-        version, is_strict = self.version.version, self.binding.is_strict
-        check_version(headers, query, version=version, is_strict=is_strict)
-        return self.version
-
     def find_operation(self, method: str) -> UnaryOperation | StreamOperation | None:
         """Return the operation of an HTTP method, or None if the path does not serve the method.
 
@@ -174,8 +167,8 @@ class RestCall:
             self._headers = {"allow": resource.allowed}
             raise method_not_allowed_error(method, allowed=resource.allowed)
         identity = await binding.callers.authenticate(headers)
-        query = scope["query_string"]
-        version = resource.choose_version(headers, query)
+        query, version = scope["query_string"], resource.version
+        check_version(headers, query, version=version.version, is_strict=binding.is_strict)
         path = PathParams(**scope["path_params"])
         if method == "POST":
             params = await read_body(request)
