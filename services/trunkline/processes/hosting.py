@@ -112,7 +112,7 @@ async def open_host(
     journals = JournalFolder(settings)
     family = agents[0].card.name
     names = {agent.card.name for agent in agents}
-    own = journals.open_own(family, names)
+    own = await journals.open_own(family, names)
     try:
         async with (
             _open_budgets(settings) as budgets,
@@ -131,7 +131,7 @@ async def open_host(
                 budgets=budgets,
             ) as host,
         ):
-            for free in journals.open_free(family, names):
+            for free in await journals.open_free(family, names):
                 await adopt_journal(host, free)
             yield host
     finally:

@@ -4,6 +4,7 @@ The journals of one agent name are a family: `math.db`, then `math.2.db`, `math.
 other hosts have the lower numbers. Agent names have no dots, so families don't overlap.
 """
 
+import asyncio
 import logging
 import re
 import shutil
@@ -16,17 +17,11 @@ from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.artifacts import blob_folder
+from trunkline.journal.catalog import JournalCatalog, JournalContents, OrphanedJournal
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import (
-    JournalContents,
-    OrphanedJournal,
-    delete_if_empty,
-    find_orphaned_journals,
-    has_live_owner,
-    inspect_journal,
-    is_leased,
-)
+from trunkline.journal.sqlite import SqliteCatalog
+from trunkline.journal.store import JournalStore
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +45,21 @@ class OpenJournal:
 
 
 class JournalFolder:
-    """Opens the journals of a data directory. Every method blocks: call it in a thread."""
+    """Chooses the journals of a data directory that a host serves, and opens them.
+
+    The catalog has the journals. The files beside them, of checkpoints and of artifacts, are in the
+    data directory.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._folder = settings.data_dir / "journals"
-        self._reported: set[Path] = set()
-        self._leases: dict[Path, float] = {}
+        self._reported: set[str] = set()
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
+        )
+        self._catalog: JournalCatalog = SqliteCatalog(
+            self._folder, synchronous=settings.synchronous, keyring=lambda: self._keyring
         )
 
     @cached_property
@@ -66,7 +67,7 @@ class JournalFolder:
         # Opened with the first journal: `encryption_key_command` may take a while.
         return open_keyring(self._settings)
 
-    def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
+    async def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
         """Open the first free journal of a family, or a new journal, as the own journal of a host.
 
         A journal with unfinished tasks of agents other than `agents` is skipped. A host never
@@ -76,49 +77,46 @@ class JournalFolder:
             ConfigurationError: the encryption key is missing or wrong.
             JournalUnavailableError: not even a new journal can be made.
         """
-        numbers = self._list_numbers(family)
+        numbers = _find_numbers(family, await self._catalog.list_names())
         for number in sorted({1, *numbers}):
-            path = self._path(family, number)
-            contents = self._inspect(path)
+            name = _journal_name(family, number)
+            contents = await self._inspect(name)
             if contents is not None and not contents.agents <= agents:
                 continue
-            if (journal := self._open_free(path)) is not None:
+            if (journal := await self._open_free(name)) is not None:
                 return journal
-        return self._open_new(family, max(numbers, default=0) + 1)
+        return await self._open_new(family, max(numbers, default=0) + 1)
 
-    def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
+    async def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
         """Open all free journals of a family; remove journals without any task.
 
         A journal that a host lost, with unfinished tasks of agents other than `agents`, is not
         opened, so that a host of all these agents can take it over first; see `Takeover`. Released
         journals of other families are opened too if their unfinished tasks are of `agents` alone.
         """
-        paths = [self._path(family, number) for number in sorted(self._list_numbers(family))]
-        free = [path for path in paths if not has_live_owner(path)]
-        journals = [
-            self._open_other(path)
-            for path in free
-            if not self._is_for_others(path, agents) and not self._remove_if_empty(path)
+        known = await self._catalog.list_names()
+        own = [_journal_name(family, number) for number in sorted(_find_numbers(family, known))]
+        free = [
+            name
+            for name in own
+            if not await self._catalog.is_in_use(name)
+            and not await self._is_for_others(name, agents)
+            and not await self._remove_if_empty(name)
         ]
-        others = sorted(set(self._folder.glob("*.db")) - set(paths))
-        journals += [
-            self._open_other(path) for path in others if self._is_released_for(path, agents)
-        ]
+        others = sorted(known.difference(own))
+        free += [name for name in others if await self._is_released_for(name, agents)]
+        journals = [await self._open_other(name) for name in free]
         return [journal for journal in journals if journal is not None]
 
-    def find_orphans(self) -> list[OrphanedJournal]:
-        """Return the journals whose hosts are gone or frozen, or have released them."""
-        return find_orphaned_journals(self._folder, leases=self._leases)
+    async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
+        """Return the journals whose hosts are gone or frozen; see `JournalCatalog`."""
+        return await self._catalog.find_orphans(rereads=rereads)
 
-    def forget_leases(self) -> None:
-        """Make `find_orphans` read all leases again, because journals may be released early."""
-        self._leases = {}
-
-    def is_leased(self, journal_id: str) -> bool:
+    async def is_leased(self, journal_id: str) -> bool:
         """Return True if a live process serves the journal with this id under a valid lease."""
-        return is_leased(self._folder, journal_id)
+        return await self._catalog.is_leased(journal_id)
 
-    def take_over(
+    async def take_over(
         self, orphan: OrphanedJournal, *, keeps_empty: bool = False
     ) -> OpenJournal | None:
         """Open the journal of a host that is gone. A frozen process is killed.
@@ -129,68 +127,52 @@ class JournalFolder:
             JournalUnavailableError: another host was faster, the host is back, or the journal is
                 encrypted under a key that this process does not have.
         """
-        if orphan.is_empty and not keeps_empty and self._remove_if_empty(orphan.path):
+        if orphan.is_empty and not keeps_empty and await self._remove_if_empty(orphan.name):
             return None
         try:
-            journal = Journal.take_over(
-                orphan.path,
-                synchronous=self._settings.synchronous,
-                retention=self._retention,
-                keyring=self._keyring,
-            )
+            return await self._load(orphan.name, await self._catalog.take_over(orphan.name))
         except ConfigurationError as error:
             # A host that serves its own journal continues without this journal.
-            raise JournalUnavailableError(str(orphan.path), error.problem) from error
-        return OpenJournal(journal, orphan.path)
+            raise JournalUnavailableError(str(self._path(orphan.name)), error.problem) from error
 
-    def _list_numbers(self, family: str) -> set[int]:
-        """Return the numbers of a family's journals; a name without a number is 1."""
-        stem = _file_stem(family)
-        pattern = re.compile(re.escape(stem) + r"(?:\.([2-9]|[1-9][0-9]+))?\.db")
-        matches = (pattern.fullmatch(path.name) for path in self._folder.glob(f"{stem}*.db"))
-        return {int(match[1] or 1) for match in matches if match}
-
-    def _path(self, family: str, number: int) -> Path:
-        stem = _file_stem(family)
-        return self._folder / (f"{stem}.db" if number == 1 else f"{stem}.{number}.db")
-
-    def _open_new(self, family: str, number: int) -> OpenJournal:
+    async def _open_new(self, family: str, number: int) -> OpenJournal:
         """Open a new journal by this number, or by the next that no other process has taken.
 
         Processes that start at the same time have seen the same numbers.
         """
         while True:
-            path = self._path(family, number)
+            name = _journal_name(family, number)
             try:
-                return self._open(path)
+                return await self._open(name)
             except JournalUnavailableError:
-                if not has_live_owner(path):
+                if not await self._catalog.is_in_use(name):
                     raise
             number += 1
 
-    def _open_other(self, path: Path) -> OpenJournal | None:
+    async def _open_other(self, name: str) -> OpenJournal | None:
         """Open a journal that this host can do without."""
         try:
-            return self._open_free(path)
+            return await self._open_free(name)
         except ConfigurationError as error:
-            self._report_problem(path, error.problem)
+            self._report_problem(name, error.problem)
             return None
 
-    def _open_free(self, path: Path) -> OpenJournal | None:
+    async def _open_free(self, name: str) -> OpenJournal | None:
         try:
-            return self._open(path)
+            return await self._open(name)
         except JournalUnavailableError as error:
-            # A missing file was just removed, or can't be created, which opening a new one reports.
-            if not has_live_owner(path) and path.exists():
-                self._report_problem(path, error.problem)
+            # A missing journal was just removed, or can't be created, which opening a new one
+            # reports.
+            if not await self._catalog.is_in_use(name) and name in await self._catalog.list_names():
+                self._report_problem(name, error.problem)
             return None
 
-    def _is_for_others(self, path: Path, agents: Set[str]) -> bool:
-        contents = self._inspect(path)
+    async def _is_for_others(self, name: str, agents: Set[str]) -> bool:
+        contents = await self._inspect(name)
         return contents is not None and contents.was_lost and not contents.agents <= agents
 
-    def _is_released_for(self, path: Path, agents: Set[str]) -> bool:
-        contents = None if has_live_owner(path) else self._inspect(path)
+    async def _is_released_for(self, name: str, agents: Set[str]) -> bool:
+        contents = None if await self._catalog.is_in_use(name) else await self._inspect(name)
         return (
             contents is not None
             and not contents.was_lost
@@ -198,44 +180,69 @@ class JournalFolder:
             and contents.agents <= agents
         )
 
-    def _inspect(self, path: Path) -> JournalContents | None:
+    async def _inspect(self, name: str) -> JournalContents | None:
         """Return the contents of a journal, if it can be read. Opening it reports why it can't."""
         try:
-            return inspect_journal(path) if path.exists() else None
+            return await self._catalog.inspect(name)
         except JournalUnavailableError:
             return None
 
-    def _remove_if_empty(self, path: Path) -> bool:
+    async def _remove_if_empty(self, name: str) -> bool:
         """Remove a journal without tasks and the files beside it; return False if it has tasks."""
         try:
-            if not delete_if_empty(path):
+            if not await self._catalog.delete_if_empty(name):
                 return False
         except JournalUnavailableError:
             return False  # Opening it reports the reason.
-        checkpoints = OpenJournal.checkpoint_path_for(path)
-        for name in (checkpoints, f"{checkpoints}-wal", f"{checkpoints}-shm"):
-            Path(name).unlink(missing_ok=True)
-        shutil.rmtree(blob_folder(path), ignore_errors=True)
-        logger.info("journal.removed", extra={"path": path})
+        await asyncio.to_thread(_remove_files, self._path(name))
+        logger.info("journal.removed", extra={"path": self._path(name)})
         return True
 
-    def _report_problem(self, path: Path, problem: str) -> None:
+    def _report_problem(self, name: str, problem: str) -> None:
         """Log once that a journal is not served; `trunkline data check` shows more."""
-        if path not in self._reported:
-            self._reported.add(path)
-            logger.error("journal.left_out", extra={"path": path, "problem": problem})
+        if name not in self._reported:
+            self._reported.add(name)
+            extra = {"path": self._path(name), "problem": problem}
+            logger.error("journal.left_out", extra=extra)
 
-    def _open(self, path: Path) -> OpenJournal:
-        journal = Journal.open(
-            path,
-            synchronous=self._settings.synchronous,
-            retention=self._retention,
-            keyring=self._keyring,
+    async def _open(self, name: str) -> OpenJournal:
+        return await self._load(name, await self._catalog.open(name))
+
+    async def _load(self, name: str, store: JournalStore) -> OpenJournal:
+        """Read the unfinished tasks of an open store, which is closed if that fails."""
+        path = self._path(name)
+        try:
+            unfinished = await store.list_unfinished()
+        except BaseException:
+            await store.close(for_takeover=True)
+            raise
+        journal = Journal(
+            store, unfinished, retention=self._retention, path=path, keyring=self._keyring
         )
         return OpenJournal(journal, path)
 
+    def _path(self, name: str) -> Path:
+        """Return the path with which the names of the files beside a journal begin."""
+        return self._folder / f"{name}.db"
 
-def _file_stem(family: str) -> str:
-    """Return the beginning of the names of a family's files, in which a dot begins the number."""
-    # No name has a tilde.
-    return family.replace(".", "~")
+
+def _find_numbers(family: str, names: Set[str]) -> set[int]:
+    """Return the numbers of a family's journals; a name without a number is 1."""
+    pattern = re.compile(re.escape(_journal_name(family, 1)) + r"(?:\.([2-9]|[1-9][0-9]+))?")
+    matches = (pattern.fullmatch(name) for name in names)
+    return {int(match[1] or 1) for match in matches if match}
+
+
+def _journal_name(family: str, number: int) -> str:
+    """Return the name of a journal, in which a dot begins the number."""
+    # No name of an agent has a tilde.
+    stem = family.replace(".", "~")
+    return stem if number == 1 else f"{stem}.{number}"
+
+
+def _remove_files(path: Path) -> None:
+    """Remove the files beside a journal that was removed."""
+    checkpoints = OpenJournal.checkpoint_path_for(path)
+    for name in (checkpoints, f"{checkpoints}-wal", f"{checkpoints}-shm"):
+        Path(name).unlink(missing_ok=True)
+    shutil.rmtree(blob_folder(path), ignore_errors=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 from trunkline.core.runtime import next_tick
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.sqlite import OrphanedJournal
+from trunkline.journal.catalog import OrphanedJournal
 from trunkline.mesh.client import Backoff, Directory
 from trunkline.mesh.registry import Membership
 from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
@@ -85,8 +85,7 @@ class Takeover:
         """Check periodically, until canceled or until the host has lost its own journal."""
         while not self._host.lost.is_set():
             await asyncio.sleep(self._lease_s / 4)
-            self._watch_releases()
-            orphans = await asyncio.to_thread(self._journals.find_orphans)
+            orphans = await self._journals.find_orphans(rereads=self._may_be_released())
             self._backoff.retain({orphan.journal_id for orphan in orphans})
             for orphan in orphans:
                 if self._should_take(orphan):
@@ -97,16 +96,15 @@ class Takeover:
                 self._registered = self._host.journals.ids
                 self._membership.update(self._describe())
 
-    def _watch_releases(self) -> None:
-        """Read all leases for the next lease if journals left the mesh: a host may release one."""
+    def _may_be_released(self) -> bool:
+        """Return whether journals left the mesh within a lease: their hosts may release them."""
         before = self._served
         self._served = frozenset(
             journal_id for host in self._directory.hosts for journal_id in host.journal_ids
         )
         if before - self._served:
             self._alert_until_s = time.monotonic() + self._lease_s
-        if time.monotonic() < self._alert_until_s:
-            self._journals.forget_leases()
+        return time.monotonic() < self._alert_until_s
 
     def _should_take(self, orphan: OrphanedJournal) -> bool:
         if orphan.journal_id in self._host.journals.ids:
@@ -126,15 +124,13 @@ class Takeover:
         before, self._standby = self._standby, self._membership.standby.names
         for agent in sorted(before - self._standby):
             ours = self._host.agents.keys()
-            for journal in await asyncio.to_thread(self._journals.open_free, agent, ours):
+            for journal in await self._journals.open_free(agent, ours):
                 await adopt_journal(self._host, journal)
 
     async def _take_over(self, orphan: OrphanedJournal) -> None:
         try:
             keeps_empty = self._count_empty() < _EMPTY_LIMIT
-            journal = await asyncio.to_thread(
-                self._journals.take_over, orphan, keeps_empty=keeps_empty
-            )
+            journal = await self._journals.take_over(orphan, keeps_empty=keeps_empty)
             if journal is not None:
                 await self._host.journals.adopt(
                     journal.journal, checkpoint_path=journal.checkpoint_path
@@ -167,7 +163,7 @@ class Takeover:
         TAKEOVERS.add(1, error.reason)
         count = self._backoff.record_failure(orphan.journal_id)
         level = logging.ERROR if count == _ERROR_AFTER else logging.INFO
-        extra = {"path": orphan.path, "problem": error.problem}
+        extra = {"path": error.path, "problem": error.problem}
         logger.log(level, "journal.not_taken", extra=extra)
 
 
@@ -286,7 +282,7 @@ class Handover:
             if (
                 host.host_id != self._host.journal.id
                 and agents <= _list_hosted_agents(host)
-                and await asyncio.to_thread(self._journals.is_leased, host.host_id)
+                and await self._journals.is_leased(host.host_id)
             ):
                 return True
         return False

@@ -17,12 +17,12 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.observe import telemetry
 from trunkline.tasks.approval_router import ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
-from trunkline.tasks.deliveries import Deliveries
 from trunkline.tasks.emitter import FlushScheduler
 from trunkline.tasks.execution import TaskExecution, TaskExecutions
 from trunkline.tasks.files import JournalFiles, sweep
 from trunkline.tasks.journal_lease import JournalLease
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.message_deliveries import MessageDeliveries
 from trunkline.tasks.orphaned_children import OrphanedChildren
 from trunkline.tasks.recovery import Recovery
 from trunkline.tasks.resources import HostResources, JournalResources
@@ -74,7 +74,7 @@ class JournalHost:
         self.terminator: TaskTerminator = TaskTerminator(self._group, self.executions)
         self._orphans = OrphanedChildren(journal, resources.others.cancel_child)
         self.submit_handler: SubmitHandler = SubmitHandler(self.executions, self.deadlines)
-        self.deliveries: Deliveries = Deliveries(
+        self.deliveries: MessageDeliveries = MessageDeliveries(
             self._group, self.executions.resources, self.submit_handler
         )
         self.approval_router: ApprovalRouter = ApprovalRouter(self.executions, self.submit_handler)

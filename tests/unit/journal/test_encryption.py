@@ -20,9 +20,10 @@ from harness.journal.protected import (
 from trunkline.core.encryption import keyring_path, rewrap
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.journal.catalog import OrphanedJournal
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import OrphanedJournal, SqliteStore
+from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.journal.store import OrphanedChild
 from trunkline.processes.journals import JournalFolder
@@ -112,12 +113,12 @@ async def test_a_lost_key_or_keyring_is_reported_at_the_start(folder: Path, path
     for key in ("", OTHER):
         settings = Settings(data_dir=folder, encryption_key=key)
         with pytest.raises(ConfigurationError, match="is encrypted under the key"):
-            JournalFolder(settings).open_own("mesh", {"echo"})
+            await JournalFolder(settings).open_own("mesh", {"echo"})
     keyring_path(folder).unlink()
     for key in ("", OTHER, KEY):
         settings = Settings(data_dir=folder, encryption_key=key)
         with pytest.raises(ConfigurationError, match="restore the keyring that belongs to"):
-            JournalFolder(settings).open_own("mesh", {"echo"})
+            await JournalFolder(settings).open_own("mesh", {"echo"})
         keyring_path(folder).unlink(missing_ok=True)
     assert [file.name for file in path.parent.iterdir()] == ["mesh.db"]
     with pytest.raises(ConfigurationError, match="restore the keyring"):
@@ -131,10 +132,10 @@ async def test_a_running_host_goes_on_without_a_journal_of_another_key(
     await write_journal(path, open_keyring(folder, KEY))
     keyring_path(folder).unlink()
     journals = JournalFolder(Settings(data_dir=folder, encryption_key=OTHER))
-    assert journals.open_free("mesh", {"echo"}) == []
-    orphan = OrphanedJournal(path, "", 60.0, frozenset())
+    assert await journals.open_free("mesh", {"echo"}) == []
+    orphan = OrphanedJournal("mesh", "", 60.0, frozenset())
     with pytest.raises(JournalUnavailableError, match="restore the keyring"):
-        journals.take_over(orphan)
+        await journals.take_over(orphan)
     assert [file.name for file in path.parent.glob("*.db")] == ["mesh.db"]
 
 

@@ -19,13 +19,9 @@ from trunkline.core.database.process import OwnerProcess
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import (
-    SqliteStore,
-    delete_if_empty,
-    find_orphaned_journals,
-    is_leased,
-)
+from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
 from trunkline.journal.sqlite import store as sqlite_store
+from trunkline.journal.sqlite.inspection import delete_if_empty, is_leased
 
 if TYPE_CHECKING:
     import subprocess
@@ -156,8 +152,8 @@ def test_a_journal_is_not_opened_while_a_known_lease_holds(path: Path) -> None:
     end_lease(path)
     assert find_orphaned_journals(path.parent, leases=known_leases) == []
     known_leases[path] = time.monotonic()
-    assert [orphan.path for orphan in find_orphaned_journals(path.parent, leases=known_leases)] == [
-        path
+    assert [orphan.name for orphan in find_orphaned_journals(path.parent, leases=known_leases)] == [
+        path.stem
     ]
 
 
@@ -168,7 +164,7 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_completely(
 ) -> None:
     process, task_id, epoch = frozen_owner
     (orphan,) = find_orphaned_journals(path.parent)
-    assert (orphan.path, orphan.agents) == (path, frozenset({"echo"}))
+    assert (orphan.name, orphan.agents) == (path.stem, frozenset({"echo"}))
     assert not orphan.is_only_waiting
     assert 1 <= orphan.lost_for_s < 600
     journal = Journal.take_over(path)
@@ -285,7 +281,7 @@ def test_the_search_for_orphans_skips_files_that_are_no_journals(path: Path) -> 
     process, _, _ = start_owner(path)
     end(process)
     end_lease(path)
-    assert [orphan.path for orphan in find_orphaned_journals(path.parent)] == [path]
+    assert [orphan.name for orphan in find_orphaned_journals(path.parent)] == [path.stem]
     assert find_orphaned_journals(path.parent / "nowhere") == []
 
 

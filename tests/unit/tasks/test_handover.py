@@ -180,7 +180,7 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
         assert (orphan.agents, orphan.is_only_waiting) == (frozenset({"math"}), True)
         assert 0 <= orphan.lost_for_s < 600
         async with open_hosts(tmp_path / "heir.db", "math") as next_host:
-            taken_over = Journal.take_over(orphan.path)
+            taken_over = Journal.take_over(tmp_path / f"{orphan.name}.db")
             assert taken_over.epoch == released.epoch + 1
             await next_host.journals.adopt(taken_over)
             status = task_pb2.TaskStatus(state=State.TASK_STATE_WORKING)
@@ -219,7 +219,7 @@ async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for name in ("ours", "theirs"):
             await hosts.journals.adopt(Journal.open(tmp_path / f"{name}.db"))
-    assert [orphan.path.name for orphan in find_orphaned_journals(tmp_path)] == ["theirs.db"]
+    assert [orphan.name for orphan in find_orphaned_journals(tmp_path)] == ["theirs"]
 
 
 async def test_adopting_a_damaged_journal_affects_no_other(tmp_path: Path) -> None:

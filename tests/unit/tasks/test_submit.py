@@ -1,17 +1,22 @@
 """Submission is idempotent, limited, and survives the end of a host."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts
+from harness.polling import wait_for
+from trunkline.core.task_states import StateValue
 from trunkline.errors import (
     InvalidArgumentError,
     MessageKeyReusedError,
     PeerUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.journal.journal import CreateResult, Journal
 from trunkline.tasks.context import TaskContext
+from trunkline.tasks.execution import ExecutionState
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -55,6 +60,48 @@ async def test_one_key_makes_one_task(open_host: OpenHost, direct_replies: bool)
     assert (await accept(host, message(), ONCE)).task_id in task_ids
     assert await count(host) == 1
     assert sum(submit.result().is_new for submit in submits) == 1
+    # The code of the other submissions is stopped, and their places are free.
+    await wait_for(lambda: not host.journals.primary.executions.all())
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "state"),
+    [(True, State.TASK_STATE_SUBMITTED), (False, State.TASK_STATE_FAILED)],
+)
+async def test_code_does_not_begin_on_a_host_that_stops_while_the_task_is_written(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, repeatable: bool, state: StateValue
+) -> None:
+    has_begun, may_end, runs = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    create = Journal.create
+
+    def create_late(*args: Any, **options: Any) -> asyncio.Future[CreateResult]:
+        has_begun.set()
+        return group.create_task(wait_and_create(create(*args, **options)))
+
+    async def wait_and_create(write: asyncio.Future[CreateResult]) -> CreateResult:
+        await may_end.wait()
+        return await write
+
+    async def note_run(task: TaskContext) -> None:
+        runs.set()
+
+    host = await open_host(define(note_run, repeatable=repeatable))
+    executions = host.journals.primary.executions
+    monkeypatch.setattr(Journal, "create", create_late)
+    async with asyncio.TaskGroup() as group:
+        submit = group.create_task(accept(host, message()))
+        await has_begun.wait()
+        (execution,) = executions.all()
+        drain = group.create_task(host.drain(0))
+        await wait_for(lambda: execution.state is not ExecutionState.RESERVED)
+        may_end.set()
+        assert (await submit).is_new
+        await drain
+
+    assert executions.all() == []
+    assert not runs.is_set()
+    snapshot = await host.snapshot(submit.result().task_id, account="")
+    assert snapshot.task.status.state == state
 
 
 @pytest.mark.parametrize("direct_replies", [False, True])

@@ -1,23 +1,7 @@
-"""The journal's store in one SQLite file, for one process."""
+"""The journal's store in one SQLite file, for one process, and the catalog of a folder of them."""
 
-from trunkline.journal.sqlite.inspection import (
-    JournalContents,
-    OrphanedJournal,
-    delete_if_empty,
-    find_orphaned_journals,
-    has_live_owner,
-    inspect_journal,
-    is_leased,
-)
+from trunkline.journal.sqlite.catalog import SqliteCatalog
+from trunkline.journal.sqlite.inspection import find_orphaned_journals, inspect_journal
 from trunkline.journal.sqlite.store import SqliteStore
 
-__all__ = [
-    "JournalContents",
-    "OrphanedJournal",
-    "SqliteStore",
-    "delete_if_empty",
-    "find_orphaned_journals",
-    "has_live_owner",
-    "inspect_journal",
-    "is_leased",
-]
+__all__ = ["SqliteCatalog", "SqliteStore", "find_orphaned_journals", "inspect_journal"]

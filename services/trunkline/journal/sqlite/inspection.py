@@ -4,7 +4,6 @@ import contextlib
 import logging
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from trunkline.core.database import (
@@ -17,25 +16,10 @@ from trunkline.core.database import (
 )
 from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import JournalUnavailableError
+from trunkline.journal.catalog import JournalContents, OrphanedJournal
 from trunkline.journal.sqlite.schema import claim_journal, read_ownership, release_journal
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class OrphanedJournal:
-    """A journal whose owner did not release it and whose lease has expired."""
-
-    path: Path
-    journal_id: str
-    lost_for_s: float
-    """Seconds since the lease expired."""
-    agents: frozenset[str]
-    """The agents of its unfinished tasks."""
-    is_only_waiting: bool = False
-    """It has unfinished tasks, and all of them wait for input or credentials."""
-    is_empty: bool = False
-    """It contains no tasks."""
 
 
 def find_orphaned_journals(
@@ -73,7 +57,7 @@ def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJou
             return None
         unfinished = _unfinished(connection)
         return OrphanedJournal(
-            path,
+            path.stem,
             ownership.journal_id,
             lost_for_s,
             frozenset(agent for agent, _ in unfinished),
@@ -88,16 +72,6 @@ def _unfinished(connection: sqlite3.Connection) -> list[tuple[str, int]]:
     # SQLite uses a partial index only if the query repeats the condition of the index literally.
     rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE ended_ns = 0")
     return [(agent, state) for agent, state in rows if state not in TERMINAL]
-
-
-@dataclass(frozen=True, slots=True)
-class JournalContents:
-    """The contents of a journal that no process has open."""
-
-    was_lost: bool
-    """The last owner did not release the journal."""
-    agents: frozenset[str]
-    """The agents of its unfinished tasks."""
 
 
 def inspect_journal(path: Path) -> JournalContents:

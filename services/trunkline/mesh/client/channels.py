@@ -285,7 +285,6 @@ class ChannelPool:
         """Return the channel to `address`. It connects with its first call."""
         channel = self._channels.get(address)
         if channel is None:
-            is_in_process = address in self._aliases
             channel = self._channels[address] = MeshChannel(
                 address,
                 target=self._aliases.get(address, address),
@@ -293,7 +292,7 @@ class ChannelPool:
                 server_name=self._server_name(address),
                 signer=self._signer,
                 breaker=self.breakers.get(address),
-                is_in_process=is_in_process,
+                is_in_process=address in self._aliases,
             )
             if self._group is not None:
                 channel.trunk = Trunk(
@@ -302,7 +301,6 @@ class ChannelPool:
                     group=self._group,
                     breaker=channel.breaker,
                     ping_s=self._ping_s,
-                    is_in_process=is_in_process,
                     generation=channel.read_generation,
                 )
         return channel

@@ -88,7 +88,10 @@ class Method:
         self._serialize = request_serializer
         self._arguments = (path, request_serializer, response_deserializer)
         self._options = options
-        self._tracer = MethodTracer(self.name, channel.address, is_in_process=channel.is_in_process)
+        self.tracer: MethodTracer = MethodTracer(
+            self.name, channel.address, is_in_process=channel.is_in_process
+        )
+        """Makes the spans of the calls."""
         # gRPC's method on the latest connection.
         self._connection: grpc.aio.Channel | None = None
         self._call: Callable[..., Any] = bytes
@@ -125,7 +128,7 @@ class Method:
             self._call = getattr(connection, self._arity)(*self._arguments, **options)
             self._connection = connection
         user = ((USER_METADATA, statement),) if statement else ()
-        return self._tracer.start_plain(
+        return self.tracer.start_plain(
             self._call,
             *request,
             timeout=timeout,
@@ -184,7 +187,7 @@ class UnaryMethod(Method):
             trunk, serialized = route
             try:
                 response = await trunk.call_unary(
-                    self.name, serialized, timeout_s=timeout_s, user_statement=statement
+                    self.tracer, serialized, timeout_s=timeout_s, user_statement=statement
                 )
             except UnsupportedOperationError:
                 if trunk.is_supported:
@@ -336,7 +339,7 @@ class BatchCall(StreamCall[_Response]):
         route = method.find_trunk(self._request, self._metadata)
         if route is not None:
             trunk, serialized = route
-            call = self._trunk_call = trunk.start_stream(method.name, serialized, statement)
+            call = self._trunk_call = trunk.start_stream(method.tracer, serialized, statement)
             try:
                 response: Any = method.read(await call.read_first())
             except UnsupportedOperationError:

@@ -47,10 +47,6 @@ class MethodTracer:
         if has_port:
             self.attributes[telemetry.SERVER_PORT] = int(port)
 
-    def start_call(self) -> "ClientCall":
-        """Start a call: its span, and its time."""
-        return ClientCall(self)
-
     def start_plain(
         self,
         start: Callable[..., Any],
@@ -66,7 +62,7 @@ class MethodTracer:
         """
         if self.is_quiet:
             return start(*request, metadata=metadata, **options)
-        traced = self.start_call()
+        traced = ClientCall(self)
         try:
             call = start(*request, metadata=(*metadata, *traced.carrier.items()), **options)
         except BaseException as error:
@@ -79,7 +75,7 @@ class MethodTracer:
 
 
 class ClientCall:
-    """A call that was started. Call `end` once."""
+    """The span and the time of a call, which starts with this object. Call `end` once."""
 
     __slots__ = ("_span", "_started_s", "_tracer", "carrier")
 

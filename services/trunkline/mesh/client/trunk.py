@@ -9,7 +9,7 @@ from typing import Final
 
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
 from trunkline.mesh.client.breaker import Breaker, is_peer_failure
-from trunkline.mesh.client.tracing import MethodTracer
+from trunkline.mesh.client.tracing import ClientCall, MethodTracer
 from trunkline.mesh.client.trunk_connection import (
     WINDOW_BYTES,
     ConnectCallable,
@@ -42,7 +42,6 @@ class Trunk:
         breaker: Breaker,
         ping_s: float,
         connect_s: float = CONNECT_S,
-        is_in_process: bool = False,
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
         """`connect` starts a call of CONNECT_METHOD. `group` owns the trunk's tasks until `close`.
@@ -55,8 +54,6 @@ class Trunk:
         self.breaker = breaker
         self.is_supported: bool = True
         """False once the peer has answered that it does not serve trunks."""
-        # Calls within this process have no CLIENT spans.
-        self._is_in_process = is_in_process
         self._connect = connect
         self._group = group
         self._ping_s = ping_s
@@ -69,21 +66,20 @@ class Trunk:
         self._former: dict[TrunkClientConnection, asyncio.Task[None]] = {}
         self._is_closed = False
         self._is_confirmed = False
-        self._tracers: dict[str, MethodTracer] = {}
 
     async def call_unary(
-        self, method: str, request: bytes, *, timeout_s: float, user_statement: str
+        self, tracer: MethodTracer, request: bytes, *, timeout_s: float, user_statement: str
     ) -> bytes:
-        """Call a unary method; return its serialized response.
+        """Call the unary method of `tracer`; return its serialized response.
 
         Raises:
             TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
             UnsupportedOperationError: if `is_supported` is False now, repeat it as a plain call.
         """
         connection = self._open()
-        traced = self._tracer(method).start_call()
+        traced = ClientCall(tracer)
         call = TrunkUnaryCall(self.peer)
-        request_frame = _start_frame(method, request, traced.carrier, user_statement)
+        request_frame = _start_frame(tracer.method, request, traced.carrier, user_statement)
         request_frame.timeout.FromNanoseconds(int(timeout_s * 1e9))
         call_id = connection.start_call(call, request_frame)
         code = "CANCELLED"
@@ -107,16 +103,18 @@ class Trunk:
             connection.remove_call(call_id)
             traced.end(code, is_stream=False)
 
-    def start_stream(self, method: str, request: bytes, user_statement: str) -> TrunkStreamCall:
-        """Call a streaming method. The caller cancels the call, even after its end.
+    def start_stream(
+        self, tracer: MethodTracer, request: bytes, user_statement: str
+    ) -> TrunkStreamCall:
+        """Call the streaming method of `tracer`. The caller cancels the call, even after its end.
 
         Raises:
             PeerUnavailableError: the peer's breaker is open, or the trunk was closed.
         """
         connection = self._open()
-        traced = self._tracer(method).start_call()
+        traced = ClientCall(tracer)
         call = TrunkStreamCall(connection, partial(traced.end, is_stream=True))
-        request_frame = _start_frame(method, request, traced.carrier, user_statement)
+        request_frame = _start_frame(tracer.method, request, traced.carrier, user_statement)
         request_frame.credit_bytes = WINDOW_BYTES
         call.call_id = connection.start_call(call, request_frame)
         return call
@@ -197,14 +195,6 @@ class Trunk:
         if not self._is_confirmed:
             self.breaker.on_success()
             self._is_confirmed = self.breaker.state == "closed"
-
-    def _tracer(self, method: str) -> MethodTracer:
-        tracer = self._tracers.get(method)
-        if tracer is None:
-            tracer = self._tracers[method] = MethodTracer(
-                method, self.peer, is_in_process=self._is_in_process
-            )
-        return tracer
 
 
 def _start_frame(

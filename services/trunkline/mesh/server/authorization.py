@@ -58,7 +58,7 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     # People sign in, not agents.
     "trunkline.v1.ToolService/StartSignIn": _MEMBERS,
     "trunkline.v1.ToolService/CompleteSignIn": _MEMBERS,
-    # Deliveries are the bridge's work.
+    # The bridge delivers webhooks.
     "trunkline.v1.WebhookService": _WEBHOOKS,
 }
 _REFUSALS: Final = (PermissionDeniedError, UnauthenticatedError, UserNotProvenError)

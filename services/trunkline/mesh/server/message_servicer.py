@@ -11,7 +11,7 @@ from trunkline.core.users import approving_users
 from trunkline.errors import InvalidArgumentError, PermissionDeniedError, TrunklineError
 from trunkline.mesh.server.authorization import caller
 from trunkline.mesh.server.batch_stream import BatchStream
-from trunkline.mesh.server.delivery_stream import DeliveryStream
+from trunkline.mesh.server.outcome_stream import OutcomeStream
 from trunkline.observe import telemetry
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import message_pb2, message_service_pb2, message_service_pb2_grpc
@@ -79,7 +79,7 @@ class MessageServicer(message_service_pb2_grpc.MessageServiceServicer):
         identity = caller.get(None)
         if identity is not None and identity.role is not Role.MEMBER:
             raise PermissionDeniedError(str(identity), "deliver messages between agents")
-        stream = DeliveryStream()
+        stream = OutcomeStream()
         for number, delivery in enumerate(request.deliveries, start=1):
             submission = message_service_pb2.Submission(
                 account=request.account, caller=request.caller, task_id=delivery.task_id

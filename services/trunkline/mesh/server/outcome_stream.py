@@ -14,7 +14,7 @@ from trunkline.v1 import message_service_pb2
 _READ_BYTES: Final = 64 * 1024
 
 
-class DeliveryStream:
+class OutcomeStream:
     """The serialized outcomes of deliveries, as a `BatchSource`, in the order of their ends.
 
     It is bounded by the deliveries of one call. The deliveries continue without it.

@@ -18,8 +18,8 @@ from trunkline.tasks.task_rows import find_row, get_account_row, wait_for_turn_e
 from trunkline.v1 import envelope_pb2, message_pb2, message_service_pb2
 
 
-class Deliveries:
-    """The deliveries to the agents of a host, whose tasks are in one journal."""
+class MessageDeliveries:
+    """The deliveries of messages to the agents of a host, whose tasks are in one journal."""
 
     def __init__(
         self, group: asyncio.TaskGroup, resources: JournalResources, handler: SubmitHandler

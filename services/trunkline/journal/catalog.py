@@ -1,0 +1,100 @@
+"""The interface to the journals that hosts share: their names, their owners, and takeover."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from trunkline.journal.store import JournalStore
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedJournal:
+    """A journal whose owner did not release it and whose lease has expired."""
+
+    name: str
+    journal_id: str
+    lost_for_s: float
+    """Seconds since the lease expired."""
+    agents: frozenset[str]
+    """The agents of its unfinished tasks."""
+    is_only_waiting: bool = False
+    """It has unfinished tasks, and all of them wait for input or credentials."""
+    is_empty: bool = False
+    """It contains no tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalContents:
+    """The contents of a journal that no process has open."""
+
+    was_lost: bool
+    """The last owner did not release the journal."""
+    agents: frozenset[str]
+    """The agents of its unfinished tasks."""
+
+
+class JournalCatalog(Protocol):
+    """All journals that the hosts of one data directory share.
+
+    A journal has a name, which hosts choose, and an id, with which the ids of its tasks begin. One
+    process at most owns it: the process that opened it or took it over last. The owner renews its
+    lease by `JournalStore.renew_lease`, and releases the journal by `JournalStore.close`. If it
+    does neither, the journal is an orphan once the lease has expired. A takeover increases the
+    epoch, so that all later writes of the earlier owner raise FencedError.
+
+    All methods raise JournalUnavailableError if a journal can't be read or written.
+    """
+
+    async def list_names(self) -> frozenset[str]:
+        """Return the names of all journals."""
+        ...
+
+    async def is_in_use(self, name: str) -> bool:
+        """Return whether a process has the journal open."""
+        ...
+
+    async def inspect(self, name: str) -> JournalContents | None:
+        """Return the contents of a journal that no process has open, or None if there is none."""
+        ...
+
+    async def open(self, name: str) -> JournalStore:
+        """Open a journal, or create it, and become its owner.
+
+        If the previous owner did not release it, the epoch increases. If the caller is canceled,
+        the journal is not open afterwards.
+
+        Raises:
+            ConfigurationError: it is encrypted under a key that this process does not have.
+            JournalUnavailableError: another process has it open.
+        """
+        ...
+
+    async def take_over(self, name: str) -> JournalStore:
+        """Open a journal whose lease has expired, as `open` does. A frozen owner is killed.
+
+        Of concurrent takeovers, one succeeds.
+
+        Raises:
+            ConfigurationError: it is encrypted under a key that this process does not have.
+            JournalUnavailableError: the lease holds, or another takeover was faster.
+        """
+        ...
+
+    async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
+        """Return the journals that can be taken over, the longest expired first.
+
+        Journals that can't be read are left out. A journal whose lease holds is not read again
+        before the end of the lease, unless `rereads`, because its owner may release it earlier.
+        """
+        ...
+
+    async def is_leased(self, journal_id: str) -> bool:
+        """Return whether a living process has a valid lease on the journal with this id."""
+        ...
+
+    async def delete_if_empty(self, name: str) -> bool:
+        """Delete a journal if it contains no tasks. Return whether it was deleted.
+
+        Raises:
+            JournalUnavailableError: a process has it open.
+        """
+        ...

@@ -1,0 +1,136 @@
+"""The conformance suite of journal catalogs. A catalog joins by a factory in FACTORIES."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.journal.builders import TASK, created, group, row, stored
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.catalog import JournalCatalog, JournalContents
+from trunkline.journal.sqlite import SqliteCatalog
+from trunkline.journal.store import JournalStore
+
+# Makes a catalog of the same journals at each call, as another process has one.
+FACTORIES: dict[str, Callable[[Path], JournalCatalog]] = {"sqlite": SqliteCatalog}
+
+
+@pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> JournalCatalog:
+    made: JournalCatalog = request.param(tmp_path / "journals")
+    return made
+
+
+async def add_task(store: JournalStore) -> None:
+    """Add an unfinished task of the agent `echo`."""
+    await store.commit(group(stored([created()]), made=[row()]))
+
+
+async def lose(catalog: JournalCatalog, name: str, *, has_task: bool = True) -> JournalStore:
+    """Make a journal whose host has died; return its closed store."""
+    store = await catalog.open(name)
+    if has_task:
+        await add_task(store)
+    await store.close(for_takeover=True)
+    return store
+
+
+async def test_a_new_catalog_has_no_journals(catalog: JournalCatalog) -> None:
+    assert await catalog.list_names() == frozenset()
+    assert await catalog.find_orphans() == []
+    assert await catalog.inspect("math") is None
+    assert not await catalog.is_in_use("math")
+    assert not await catalog.is_leased("abcdefgh")
+
+
+async def test_an_open_journal_has_one_owner(catalog: JournalCatalog) -> None:
+    store = await catalog.open("math")
+    await store.renew_lease(60.0)
+    assert await catalog.list_names() == {"math"}
+    assert await catalog.is_in_use("math")
+    assert await catalog.is_leased(store.id)
+    assert await catalog.find_orphans() == []
+    for open_again in (catalog.open, catalog.take_over, catalog.delete_if_empty):
+        with pytest.raises(JournalUnavailableError):
+            await open_again("math")
+    await store.close()
+    assert not await catalog.is_in_use("math")
+    assert not await catalog.is_leased(store.id)
+
+
+async def test_a_released_journal_is_opened_again_with_its_id_and_epoch(
+    catalog: JournalCatalog,
+) -> None:
+    store = await catalog.open("math.2")
+    await add_task(store)
+    await store.close()
+    assert await catalog.inspect("math.2") == JournalContents(
+        was_lost=False, agents=frozenset({"echo"})
+    )
+    assert await catalog.find_orphans() == []
+    again = await catalog.open("math.2")
+    assert (again.id, again.epoch) == (store.id, store.epoch)
+    assert [unfinished.task_id for unfinished in await again.list_unfinished()] == [TASK]
+    await again.close()
+
+
+async def test_an_orphan_is_taken_over_once_with_the_next_epoch(catalog: JournalCatalog) -> None:
+    store = await lose(catalog, "math")
+    (orphan,) = await catalog.find_orphans()
+    assert (orphan.name, orphan.journal_id) == ("math", store.id)
+    assert orphan.agents == {"echo"}
+    assert not orphan.is_empty
+    assert await catalog.inspect("math") == JournalContents(
+        was_lost=True, agents=frozenset({"echo"})
+    )
+    taken: list[JournalStore] = []
+
+    async def take() -> None:
+        try:
+            taken.append(await catalog.take_over("math"))
+        except JournalUnavailableError:
+            return
+
+    async with asyncio.TaskGroup() as takers:
+        for _ in range(4):
+            takers.create_task(take())
+    (winner,) = taken
+    assert (winner.id, winner.epoch) == (store.id, store.epoch + 1)
+    assert await catalog.find_orphans() == []
+    await winner.close()
+
+
+async def test_a_journal_is_read_again_before_the_end_of_its_lease_on_request(
+    catalog: JournalCatalog,
+) -> None:
+    store = await catalog.open("math")
+    await store.renew_lease(60.0)
+    assert await catalog.find_orphans() == []
+    await store.close(for_takeover=True)
+    assert [orphan.name for orphan in await catalog.find_orphans(rereads=True)] == ["math"]
+
+
+async def test_only_a_journal_without_tasks_is_deleted(catalog: JournalCatalog) -> None:
+    await lose(catalog, "full")
+    await lose(catalog, "empty", has_task=False)
+    assert {orphan.name: orphan.is_empty for orphan in await catalog.find_orphans()} == {
+        "full": False,
+        "empty": True,
+    }
+    assert [await catalog.delete_if_empty(name) for name in ("full", "empty")] == [False, True]
+    assert await catalog.list_names() == {"full"}
+    # It is still an orphan.
+    assert [orphan.name for orphan in await catalog.find_orphans()] == ["full"]
+
+
+async def test_a_canceled_open_leaves_the_journal_as_it_was(catalog: JournalCatalog) -> None:
+    store = await lose(catalog, "math")
+    async with asyncio.TaskGroup() as openings:
+        opening = openings.create_task(catalog.open("math"))
+        await asyncio.sleep(0)
+        opening.cancel()
+    assert opening.cancelled()
+    assert not await catalog.is_in_use("math")
+    (orphan,) = await catalog.find_orphans()
+    assert orphan.journal_id == store.id
