@@ -1,8 +1,37 @@
 """Checks that callers may do what they ask for, and records refusals in the audit log."""
 
 from trunkline.a2a_wire.errors import WireError
+from trunkline.errors import AgentNotFoundError, PeerUnavailableError
+from trunkline.mesh.client import Directory
 from trunkline.observe.audit import DENIED, Action, AuditLog
 from trunkline_bridge.callers.caller import Caller, caller_actor
+
+
+class Authorizer:
+    """Checks the requests of all bindings of A2A, before they read the parameters."""
+
+    def __init__(self, directory: Directory, audit: AuditLog | None = None) -> None:
+        """Without an audit log, no refusal is recorded."""
+        self._directory = directory
+        self._audit = audit
+
+    def check(self, caller: Caller, permission: str, task_id: str = "") -> None:
+        """Check that the caller has a permission, and that the mesh has the agent or the task.
+
+        The permission of an operation is in its row of `a2a/operations/operation_table.py`. A task
+        may outlive its agent, because another host can take it over.
+
+        Raises:
+            WireError: the caller lacks the permission at this agent (PERMISSION_DENIED).
+            AgentNotFoundError: the mesh has neither the agent nor a host of the task.
+            PeerUnavailableError: the same, but not all hosts are known yet.
+        """
+        check_permission(self._audit, caller, caller.agent, permission, task_id)
+        try:
+            self._directory.get_agent(caller.agent)
+        except (AgentNotFoundError, PeerUnavailableError):
+            if not self._directory.knows_task_host(task_id):
+                raise
 
 
 def check_permission(

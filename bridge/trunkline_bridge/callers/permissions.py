@@ -2,9 +2,9 @@
 
 The scopes of an API key are in its entry. The scopes of a token are in its claims. Without any,
 all agents and methods are permitted. The permission of each operation of A2A is in the table of
-`a2a/operations/operation_table.py`. The bindings of A2A have it checked by `Operations.authorize`,
-before they read the parameters. All other operations check on their own, most of them through
-`callers/authorization.py`, which also records a refusal.
+`a2a/operations/operation_table.py`, and the bindings of A2A have it checked by `Authorizer` in
+`callers/authorization.py`. All other operations check on their own, most of them through
+`check_permission` there, which also records a refusal.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,13 @@
 """Decodes JSON from clients: strictly, and within limits of depth and size."""
 
+import asyncio
 import json
 import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
+
+from trunkline.a2a_wire.errors import PARSE_ERROR, WireError
 
 MAX_VALUES: Final = 50_000
 """Limit of the values in a request. Checking one blocks the event loop for up to 10 µs."""
@@ -18,6 +21,16 @@ MAX_NESTING: Final = 100
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # No double has more integer digits, and int() is slow for long texts.
 _INTEGER_DIGITS = 309
+
+
+async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return the JSON of a body. A large body is parsed in a thread. WireError: it is not JSON."""
+    try:
+        if len(body) <= INLINE_PARSE_BYTES:
+            return decode_json(body)
+        return await asyncio.to_thread(decode_json, body)
+    except ValueError as error:
+        raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
 
 
 def decode_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from google.rpc import code_pb2
 from starlette.requests import ClientDisconnect
@@ -14,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 from trunkline.a2a_wire.errors import (
     FORBIDDEN,
     OVERLOADED,
-    PARSE_ERROR,
     TIMEOUT,
     UNAUTHENTICATED,
     UNAVAILABLE,
@@ -23,7 +21,6 @@ from trunkline.a2a_wire.errors import (
 )
 from trunkline.a2a_wire.json_values import Json
 from trunkline_bridge.http.in_flight import Peer, find_connection
-from trunkline_bridge.http.json_decoder import INLINE_PARSE_BYTES, decode_json
 
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 """The paths of health checks."""
@@ -125,16 +122,6 @@ def check_content_type(headers: RequestHeaders) -> None:
         # A few compressed bytes may expand to any size.
         text = f"content encoding {encoding[:100]!r} is not supported; send plain JSON"
         raise WireError(UNSUPPORTED_MEDIA_TYPE, text)
-
-
-async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return the JSON of a body. A large body is parsed in a thread. WireError: it is not JSON."""
-    try:
-        if len(body) <= INLINE_PARSE_BYTES:
-            return decode_json(body)
-        return await asyncio.to_thread(decode_json, body)
-    except ValueError as error:
-        raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
 
 
 class RequestBody:

@@ -12,7 +12,8 @@ from starlette.types import Scope
 from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline_bridge.http.handler import HttpRequest
-from trunkline_bridge.http.messages import check_content_type, parse_json_body
+from trunkline_bridge.http.json_decoder import parse_json_body
+from trunkline_bridge.http.messages import check_content_type
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _Descriptor: TypeAlias = Any

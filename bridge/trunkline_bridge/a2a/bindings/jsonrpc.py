@@ -39,12 +39,11 @@ from trunkline_bridge.http.handler import (
     HttpRequest,
     Response,
 )
-from trunkline_bridge.http.json_decoder import INLINE_PARSE_BYTES, decode_json
+from trunkline_bridge.http.json_decoder import INLINE_PARSE_BYTES, decode_json, parse_json_body
 from trunkline_bridge.http.messages import (
     HTTP_LEVEL_KINDS,
     RequestHeaders,
     check_content_type,
-    parse_json_body,
 )
 from trunkline_bridge.http.sse import EventStreamResponse, render_error_event
 
@@ -228,7 +227,7 @@ class JsonRpcCall:
             self._as_event = is_older_stream and not named and _reads_only_events(headers)
         tracing.name_request_span(call.method, caller.agent)
         # Report a missing permission or agent before any error in the parameters.
-        binding.operations.authorize(caller, method.operation.permission, task_id)
+        binding.operations.authorizer.check(caller, method.operation.permission, task_id)
         return version, method, caller
 
     async def _notify(

@@ -35,7 +35,7 @@ class ServedOperation:
 
     wire: Operation
     permission: str
-    """A name of `callers.permissions.METHODS`. A binding has `Operations.authorize` check it."""
+    """A name of `callers.permissions.METHODS`. A binding has `Authorizer` check it."""
     parse: Callable[[object], Any] = unchanged
     """Parses the JSON of v1.0 into a valid request, or raises WireError."""
     check: Callable[[Any], Any] = unchanged

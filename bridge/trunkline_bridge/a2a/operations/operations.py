@@ -17,7 +17,6 @@ from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline.core.settings import Settings
 from trunkline.core.task_states import TERMINAL, TURN_END, state_name
 from trunkline.errors import (
-    AgentNotFoundError,
     MessageKeyReusedError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -57,7 +56,7 @@ from trunkline_bridge.a2a.streams.task_streams import (
     unseen_events,
 )
 from trunkline_bridge.a2a.webhooks.registration import WebhookRegistrations
-from trunkline_bridge.callers.authorization import check_permission
+from trunkline_bridge.callers.authorization import Authorizer
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.callers.streams import CallerStreams
@@ -159,6 +158,8 @@ class Operations:
     ) -> None:
         """Without an audit log, nothing is recorded."""
         self.audit = audit
+        self.authorizer = Authorizer(directory, audit)
+        """Checks the callers of operations. Every binding uses it before it reads parameters."""
         self._directory = directory
         self._settings = settings
         self._cards = cards
@@ -172,25 +173,6 @@ class Operations:
     ) -> agent_card_pb2.AgentCard:
         """Return the agent's card for authenticated callers."""
         return self._cards.extended_card(caller)
-
-    def authorize(self, caller: Caller, permission: str, task_id: str = "") -> None:
-        """Check that the caller has a permission, and that the mesh has the agent or the task.
-
-        Every binding calls it for each operation, before it reads the parameters. The permission
-        of an operation is in its row of `operation_table`. A task may outlive its agent, because
-        another host can take it over.
-
-        Raises:
-            WireError: the caller lacks the permission at this agent (PERMISSION_DENIED).
-            AgentNotFoundError: the mesh has neither the agent nor a host of the task.
-            PeerUnavailableError: the same, but not all hosts are known yet.
-        """
-        check_permission(self.audit, caller, caller.agent, permission, task_id)
-        try:
-            self._directory.get_agent(caller.agent)
-        except (AgentNotFoundError, PeerUnavailableError):
-            if not self._directory.knows_task_host(task_id):
-                raise
 
     @audited(Action.MESSAGE_SEND)
     async def send_message(

@@ -22,12 +22,16 @@ from trunkline_bridge.http.handler import (
     HttpRequest,
     Response,
 )
-from trunkline_bridge.http.json_decoder import MAX_VALUES, TOO_MANY_VALUES, has_more_values
+from trunkline_bridge.http.json_decoder import (
+    MAX_VALUES,
+    TOO_MANY_VALUES,
+    has_more_values,
+    parse_json_body,
+)
 from trunkline_bridge.http.messages import (
     UNSUPPORTED_MEDIA_TYPE,
     RequestHeaders,
     check_content_type,
-    parse_json_body,
 )
 from trunkline_bridge.http.sse import EventStreamResponse
 

@@ -30,7 +30,8 @@ from trunkline_bridge.callers.caller import Caller, CallerFactory
 from trunkline_bridge.callers.socket_callers import authenticate_socket
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.in_flight import Connection, InFlightRequests, find_connection
-from trunkline_bridge.http.messages import parse_json_body, rest_error_body
+from trunkline_bridge.http.json_decoder import parse_json_body
+from trunkline_bridge.http.messages import rest_error_body
 from trunkline_bridge.http.websockets import (
     CLOSE_NORMAL,
     CLOSE_RESTART,

@@ -167,7 +167,7 @@ class WorkflowOperations:
         Authenticated callers that repeat a message id get the run that it started.
         """
         target = caller._replace(agent=name)
-        self._operations.authorize(target, "SendMessage")
+        self._operations.authorizer.check(target, "SendMessage")
         message = message_pb2.Message(
             message_id=message_id or str(uuid.uuid4()), role=message_pb2.ROLE_USER, parts=parts
         )
@@ -215,7 +215,7 @@ class WorkflowOperations:
         They are read from the host that currently runs the workflow.
         """
         target = caller._replace(agent=name)
-        self._operations.authorize(target, "ListTasks")
+        self._operations.authorizer.check(target, "ListTasks")
         page = await self._operations.list_tasks(target, request)
         return a2a_pb2.ListTasksResponse.FromString(page.SerializeToString())
 
@@ -226,7 +226,7 @@ class WorkflowOperations:
 
         Runs that were purged meanwhile are omitted.
         """
-        self._operations.authorize(caller._replace(agent=name), "ListTasks")
+        self._operations.authorizer.check(caller._replace(agent=name), "ListTasks")
         client = self._directory.client_for_agent(name)
         request = task_service_pb2.ListTasksRequest(
             account=caller.account,
