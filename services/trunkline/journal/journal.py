@@ -520,19 +520,22 @@ class Journal:
                 await self._wakeup
                 continue
             async with self._write_lock:
-                pending, self._pending = self._pending, []
-                try:
-                    await self._commit(pending, self._pending_since_s)
-                except asyncio.CancelledError:
-                    for write in pending:
-                        fail_write(write.receiver, self._closed_error())
-                    raise
-                except Exception:
-                    # Each write of the commit has its result.
-                    logger.exception("journal.publication_failed", extra={"journal": self.id})
+                await self._commit_pending()
+
+    async def _commit_pending(self) -> None:
+        """Write what is pending in one transaction, and publish it."""
+        pending, self._pending = self._pending, []
+        try:
+            await self._commit(pending, self._pending_since_s)
+        except asyncio.CancelledError:
+            for write in pending:
+                fail_write(write.receiver, self._closed_error())
+            raise
+        except Exception:
+            # Each write of the commit has its result.
+            logger.exception("journal.publication_failed", extra={"journal": self.id})
 
     async def _commit(self, pending: Sequence[Pending], since_s: float) -> None:
-        """Write what is pending in one transaction, and publish it."""
         age_ns = self._store.clock.age_ns()
         committed = self._in_memory
         unknown = [

@@ -56,6 +56,10 @@ _MODULES = (
 def _prepare() -> None:
     for module in _MODULES:
         importlib.import_module(module)
+    # The model of settings is made at its first use.
+    from trunkline.core.settings.sources import read_settings
+
+    read_settings(flags={}, environment={}, file=None)
     assert len(os.listdir("/proc/self/task")) == 1, "a module started a thread"  # noqa: PTH208
     gc.collect()
     # Collections of a fork skip what it shares with the others.

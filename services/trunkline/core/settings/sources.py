@@ -8,6 +8,7 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NoReturn, Protocol, get_args, get_type_hints
@@ -18,7 +19,6 @@ from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
     InitSettingsSource,
-    PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
@@ -82,6 +82,13 @@ class SettingsSource(Protocol):
     def locate(self, path: Sequence[str]) -> str:
         """Return the file and key, the variable or the flag of a setting, or of a key in one."""
         ...
+
+
+class _Sources(BaseSettings):
+    # A list in a variable is text with commas, not JSON: see `constraints.Texts`.
+    model_config = SettingsConfigDict(
+        extra="forbid", case_sensitive=True, enable_decoding=False, protected_namespaces=()
+    )
 
 
 class _Flags(InitSettingsSource):
@@ -249,32 +256,13 @@ def read_sources(
     Raises:
         ConfigurationError: as `read_settings`.
     """
-    sources: list[_Flags | _Environment | _File] = []
-
-    class Sources(BaseSettings):
-        # A list in a variable is text with commas, not JSON: see `constraints.Texts`.
-        model_config = SettingsConfigDict(
-            extra="forbid", case_sensitive=True, enable_decoding=False, protected_namespaces=()
-        )
-
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            others: list[_Environment | _File] = [_Environment(settings_cls, environment)]
-            if file is not None:
-                others.append(_File(settings_cls, file))
-            sources.extend([_Flags(settings_cls, flags, others), *others])
-            return tuple(sources)
-
+    model = _make_model()
+    others: list[_Environment | _File] = [_Environment(model, environment)]
+    if file is not None:
+        others.append(_File(model, file))
+    sources: list[_Flags | _Environment | _File] = [_Flags(model, flags, others), *others]
     try:
-        # `Settings` itself is a dataclass: importing it is cheap, and making one reads nothing.
-        loaded = create_model("LoadedSettings", __base__=Sources, **field_definitions())()
+        loaded = model(_build_sources=(tuple(sources), {}))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         path = [str(key) for key in problem["loc"]]
@@ -297,6 +285,13 @@ def read_remote(table: object, *, where: str) -> RemoteAgentSettings:
         problem = error.errors(include_url=False)[0]
         path = [str(key) for key in problem["loc"]]
         _raise(problem, ".".join([where, *path]), ["remotes", where, *path])
+
+
+@cache
+def _make_model() -> type[BaseSettings]:
+    """Return the model that validates settings. To make it takes 15 ms of processor time."""
+    # `Settings` itself is a dataclass: importing it is cheap, and making one reads nothing.
+    return create_model("LoadedSettings", __base__=_Sources, **field_definitions())
 
 
 def field_definitions() -> dict[str, Any]:
