@@ -322,6 +322,27 @@ async def run_with_late_cancel(
     return result
 
 
+async def finish(future: "asyncio.Future[_Result]") -> _Result:
+    """Return the result of a future, or raise its error.
+
+    The future is not canceled with the caller. A caller that is canceled, even repeatedly, waits
+    for the end of the future and then raises CancelledError in place of the result or the error.
+    The wait has no deadline, so the work behind the future must limit its own time.
+    """
+    cancellation: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait({future})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is None:
+        return future.result()
+    if not future.cancelled():
+        # Otherwise asyncio would report an error of the future as never retrieved.
+        future.exception()
+    raise cancellation
+
+
 class _GrpcServer(Protocol):
     """A `grpc.aio.Server`."""
 

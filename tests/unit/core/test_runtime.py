@@ -1,13 +1,14 @@
 """Background work ends with its block, and periodic work is aligned between processes."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.core.runtime import next_tick, run_in_background
+from trunkline.core.runtime import finish, next_tick, run_in_background
 
 
 class Work:
@@ -81,6 +82,49 @@ async def test_cancelling_the_block_cancels_the_work_and_propagates() -> None:
         task.cancel()
     assert task.cancelled()
     assert work.has_ended
+
+
+@pytest.mark.parametrize("error", [None, KeyError("the write's own")])
+async def test_a_caller_that_is_canceled_again_and_again_waits_for_the_end(
+    error: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    writing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as group:
+        caller = group.create_task(finish(writing))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            caller.cancel()
+            await asyncio.wait({caller}, timeout=0.01)
+            assert not caller.done()
+        if error is None:
+            writing.set_result("written")
+        else:
+            writing.set_exception(error)
+    assert caller.cancelled()
+    del writing, caller
+    gc.collect()
+    assert caplog.messages == []
+
+
+async def test_a_caller_that_is_not_canceled_gets_the_result_or_the_error() -> None:
+    loop = asyncio.get_running_loop()
+    writing: asyncio.Future[str] = loop.create_future()
+    loop.call_soon(writing.set_result, "written")
+    assert await finish(writing) == "written"
+    failing: asyncio.Future[str] = loop.create_future()
+    loop.call_soon(failing.set_exception, KeyError("the write's own"))
+    with pytest.raises(KeyError, match="the write's own"):
+        await finish(failing)
+
+
+async def test_a_timeout_is_raised_at_the_end() -> None:
+    loop = asyncio.get_running_loop()
+    writing: asyncio.Future[None] = loop.create_future()
+    loop.call_later(0.05, writing.set_result, None)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await finish(writing)
+    assert writing.done()
 
 
 @given(st.floats(0.0, 1e8), st.floats(0.01, 1000.0))
