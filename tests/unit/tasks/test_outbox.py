@@ -16,6 +16,7 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.tasks.outbox import RetryPolicy
+from trunkline.tasks.outbox.configs import WEBHOOKS_OF_A_TASK
 from trunkline.v1 import webhook_service_pb2
 
 IDLE = webhook_service_pb2.WEBHOOK_STATE_IDLE
@@ -423,6 +424,48 @@ async def test_a_removal_that_is_canceled_ends_before_a_replay(slow_bench: Outbo
         assert await slow_bench.outbox.list() == []
         iterations += 1
     assert iterations > 3
+
+
+async def test_a_disk_that_is_stuck_delays_only_its_own_webhooks(
+    bench: OutboxBench, tmp_path: Path
+) -> None:
+    stuck = await OutboxBench.open(tmp_path / "stuck.db")
+    await bench.outbox.open(stuck.journal)
+    task_id, stuck_id = await bench.new_task(), await stuck.new_task()
+    stuck.disk.clear()
+    async with asyncio.TaskGroup() as group:
+        try:
+            waiting = group.create_task(bench.register(stuck_id, "new"))
+            await iterate(5)
+            async with asyncio.timeout(1):
+                await bench.register(task_id, "new")
+                assert await bench.outbox.replay(task_id, from_start=True) == 2
+                await bench.configs.delete(task_id, "new", account=ACCOUNT)
+            assert not waiting.done()
+        finally:
+            stuck.disk.set()
+    assert len(await bench.outbox.list(task_id=stuck_id)) == 2
+    await stuck.close()
+
+
+async def test_a_registration_that_is_canceled_again_and_again_counts(bench: OutboxBench) -> None:
+    task_id = await bench.new_task(webhooks=WEBHOOKS_OF_A_TASK - 1)
+
+    async def register_too_many() -> None:
+        with pytest.raises(InvalidArgumentError, match="delete one first"):
+            await bench.register(task_id, "too many")
+
+    bench.disk.clear()
+    async with asyncio.TaskGroup() as group:
+        canceled = group.create_task(bench.register(task_id, "last"))
+        for _ in range(3):
+            await iterate(5)
+            canceled.cancel()
+        group.create_task(register_too_many())
+        await iterate(5)
+        bench.disk.set()
+    assert canceled.cancelled()
+    assert len(await bench.outbox.list(task_id=task_id)) == WEBHOOKS_OF_A_TASK
 
 
 async def iterate(count: int) -> None:

@@ -75,7 +75,7 @@ class PushConfigs:
         starts at the first event.
         """
         check_config(config)
-        async with self.outbox.changing:
+        async with self.outbox.changing(journal):
             registered = await _read_webhooks(journal, task.task_id)
             config_id = config.id or _choose_id(task.task_id, registered, version, registration)
             stored = normalize_config(config, task_id=task.task_id, config_id=config_id)
