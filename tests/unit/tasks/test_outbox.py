@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import created
-from harness.journal.outbox import ACCOUNT, HOUR_S, Config, OutboxBench
+from harness.journal.outbox import ACCOUNT, HOUR_S, LEASE_S, Config, OutboxBench
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -424,6 +424,33 @@ async def test_a_removal_that_is_canceled_ends_before_a_replay(slow_bench: Outbo
         assert await slow_bench.outbox.list() == []
         iterations += 1
     assert iterations > 3
+
+
+async def test_claimants_at_the_same_time_claim_all_that_is_ready(slow_bench: OutboxBench) -> None:
+    for _ in range(3):
+        await slow_bench.end(await slow_bench.new_task())
+    # The rows of ended tasks are not in memory, so the claimants wait for the store.
+    await slow_bench.crash()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        claiming = [
+            group.create_task(slow_bench.outbox.claim(limit=1, lease_s=LEASE_S, wait_s=50.0))
+            for _ in range(3)
+        ]
+    assert [len(task.result()) for task in claiming] == [1, 1, 1]
+    assert len({claim.claim_id for task in claiming for claim in task.result()}) == 3
+
+
+async def test_a_webhook_whose_journal_cannot_be_read_does_not_hide_others(
+    bench: OutboxBench, tmp_path: Path
+) -> None:
+    unreadable = await OutboxBench.open(tmp_path / "unreadable.db")
+    await unreadable.end(await unreadable.new_task())
+    await unreadable.crash()
+    await bench.outbox.open(unreadable.journal)
+    await unreadable.close()
+    task_id = await bench.new_task()
+    (claim,) = await bench.claim(limit=1)
+    assert claim.webhook.config.task_id == task_id
 
 
 async def test_a_disk_that_is_stuck_delays_only_its_own_webhooks(

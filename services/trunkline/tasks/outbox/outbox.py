@@ -375,10 +375,21 @@ class Outbox:
         return write
 
     async def _claim_ready(self, limit: int, lease_s: float) -> Claims:
+        """Claim webhooks that are ready; return no claim only if no webhook is ready."""
         self._process_timers()
-        ready = list(itertools.islice(self._ready.values(), limit))
-        heads = [await _read_head(delivery) for delivery in ready]
-        # Nothing is awaited from the first claim on, because a canceled caller would lose it.
+        claims: Claims = []
+        while self._ready and not claims:
+            # While the heads are read, other claimants may claim all of these webhooks.
+            ready = list(itertools.islice(self._ready.values(), limit))
+            heads = [await _read_head(delivery) for delivery in ready]
+            # Nothing is awaited from the first claim on, because a canceled caller would lose it.
+            claims = self._claim_each(ready, heads, lease_s)
+        return claims
+
+    def _claim_each(
+        self, ready: Sequence[WebhookDelivery], heads: Sequence[int | None], lease_s: float
+    ) -> Claims:
+        """Claim the webhooks whose heads are known. The others are no longer ready after that."""
         claims: Claims = []
         for delivery, head in zip(ready, heads, strict=True):
             key = delivery.key
