@@ -426,6 +426,33 @@ async def test_a_removal_that_is_canceled_ends_before_a_replay(slow_bench: Outbo
     assert iterations > 3
 
 
+async def test_a_removal_that_is_canceled_is_published(slow_bench: OutboxBench) -> None:
+    removed_count, iterations, is_complete = 0, 0, False
+    while not is_complete:
+        task_id = await slow_bench.new_task()
+        with slow_bench.outbox.watch(ACCOUNT) as changes:
+            async with asyncio.TaskGroup() as group:
+                removing = group.create_task(
+                    slow_bench.configs.delete(task_id, "0", account=ACCOUNT)
+                )
+                await iterate(iterations)
+                is_complete = not removing.cancel()
+            if not await slow_bench.outbox.list(task_id=task_id):
+                removed_count += not is_complete
+                async with asyncio.timeout(1):
+                    assert (await changes.take())[0] == [(task_id, "0")]
+        iterations += 1
+    assert removed_count > 1
+
+
+async def test_the_removal_of_an_unknown_webhook_is_not_published(bench: OutboxBench) -> None:
+    task_id = await bench.new_task()
+    with bench.outbox.watch() as changes:
+        await bench.configs.delete(task_id, "unknown", account=ACCOUNT)
+        await bench.configs.delete(task_id, "0", account=ACCOUNT)
+        assert (await changes.take())[0] == [(task_id, "0")]
+
+
 async def test_claimants_at_the_same_time_claim_all_that_is_ready(slow_bench: OutboxBench) -> None:
     for _ in range(3):
         await slow_bench.end(await slow_bench.new_task())

@@ -143,8 +143,8 @@ class PushConfigs:
             TaskNotFoundError, JournalUnavailableError.
         """
         journal = self.outbox.get_journal(task_id)
-        await get_account_row(journal, task_id, account)
-        await self.outbox.remove(journal, (task_id, config_id))
+        row = await get_account_row(journal, task_id, account)
+        await self.outbox.remove(journal, (task_id, config_id), account=row.account)
 
     async def _list_configs(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.get_journal(task_id)

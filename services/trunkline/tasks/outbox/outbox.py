@@ -229,9 +229,9 @@ class Outbox:
         after = to_row(delivery.webhook)
         write = delivery.journal.webhooks.save(after) if after != before else None
         if write is None:
-            self._publish(delivery.webhook)
+            self._publish(delivery.webhook.account, delivery.key)
         else:
-            write.add_done_callback(lambda _: self._publish(delivery.webhook))
+            write.add_done_callback(lambda _: self._publish(delivery.webhook.account, delivery.key))
         if request.HasField("sent"):
             delivery.claimed_until_s = self.retry.now_s() + delivery.lease_s
         else:
@@ -330,8 +330,8 @@ class Outbox:
         """
         await finish(self._save(journal, webhook))
 
-    async def remove(self, journal: Journal, key: WebhookKey) -> None:
-        """Delete a webhook if it exists, even if the caller is canceled.
+    async def remove(self, journal: Journal, key: WebhookKey, *, account: str) -> None:
+        """Delete a webhook of a task of the account if it exists, even if the caller is canceled.
 
         Raises:
             PeerUnavailableError: the journal has moved to another host.
@@ -339,10 +339,11 @@ class Outbox:
         """
         async with self.changing(journal):
             rows = await journal.webhooks.find(task_id=key[0])
-            await finish(self._replace(journal.webhooks.delete(*key), journal, key, webhook=None))
-        for row in rows:
-            if row.key == key:
-                self._publish(from_row(row))
+            if any(row.key == key for row in rows):
+                write = self._replace(journal.webhooks.delete(*key), journal, key, webhook=None)
+                # Watchers look the webhook up, so they see whether the write succeeded.
+                write.add_done_callback(lambda _: self._publish(account, key))
+                await finish(write)
 
     def _save(self, journal: Journal, webhook: Webhook) -> asyncio.Future[None]:
         row = to_row(webhook)
@@ -442,7 +443,7 @@ class Outbox:
 
     def _enqueue(self, delivery: WebhookDelivery) -> None:
         """Queue an unclaimed webhook: on its timer if paused, as ready if it has events."""
-        self._publish(delivery.webhook)
+        self._publish(delivery.webhook.account, delivery.key)
         if delivery.due_s > self.retry.now_s():
             self._wake_at(delivery.due_s, delivery)
             return
@@ -496,12 +497,11 @@ class Outbox:
             copy.state = delivery.current_state()
         return copy
 
-    def _publish(self, webhook: Webhook) -> None:
-        """Tell the watchers of its account and of all accounts that a webhook changed."""
+    def _publish(self, account: str, key: WebhookKey) -> None:
+        """Tell the watchers of an account and of all accounts that a webhook changed."""
         if not self._watchers.is_empty:
-            key = (webhook.config.task_id, webhook.config.id)
-            for account in {webhook.account, ""}:
-                self._watchers.publish(account, key, key)
+            for watched in {account, ""}:
+                self._watchers.publish(watched, key, key)
 
     def _notify_claimants(self) -> None:
         """Wake all claimants; each checks again."""
