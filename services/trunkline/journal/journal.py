@@ -14,6 +14,7 @@ from typing import Final, Self, TypeAlias
 
 from trunkline.core.database import DAMAGED, translate_errors
 from trunkline.core.encryption import Keyring
+from trunkline.core.runtime import finish
 from trunkline.core.task_states import StateValue, state_name
 from trunkline.errors import (
     CursorExpiredError,
@@ -115,10 +116,10 @@ class Journal:
         self._write_lock = asyncio.Lock()
         # The task that has the writer and the maintenance in its group; see `_run`.
         self._running: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         # What the writer awaits when nothing is pending.
         self._wakeup: asyncio.Future[None] | None = None
         self._is_closed = False
-        self._is_for_takeover = False
         self._maintenance = Maintenance(
             store, self._write_lock, retention, on_changed=self._forget_all
         )
@@ -448,18 +449,20 @@ class Journal:
         over. Every call returns once the journal is released, also if it is canceled or if another
         call has begun the close.
         """
-        if not self._is_closed:
-            self._is_closed, self._is_for_takeover = True, for_takeover
+        if self._closing is None:
+            self._is_closed = True
             self._maintenance.close()
             self._wake_writer()
-        running = self._start()
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            raise
+            self._closing = asyncio.get_running_loop().create_task(self._close(for_takeover))
+        await finish(self._closing)
 
-    def _start(self) -> asyncio.Task[None]:
+    async def _close(self, for_takeover: bool) -> None:  # noqa: FBT001
+        if self._running is not None:
+            await asyncio.wait({self._running})
+        self._subscribers.close(self._closed_error)
+        await self._store.close(for_takeover=for_takeover)
+
+    def _start(self) -> None:
         """Start the writer and the maintenance with the first write, if they do not run yet.
 
         The journal may have been opened without an event loop.
@@ -467,15 +470,20 @@ class Journal:
         if self._running is None:
             # The tasks must not inherit the context variables of the first caller.
             self._running = asyncio.get_running_loop().create_task(self._run(), context=Context())
-        return self._running
 
     async def _run(self) -> None:
-        """Write and maintain the journal until it is closed, then release it."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write_pending())
-            self._maintenance.start(group)
-        self._subscribers.close(self._closed_error)
-        await self._store.close(for_takeover=self._is_for_takeover)
+        """Write and maintain the journal until it is closed.
+
+        An event loop that ends cancels all its tasks. Nothing is written or read after that.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write_pending())
+                self._maintenance.start(group)
+        finally:
+            self._is_closed = True
+            for write in self._pending:
+                fail_write(write.receiver, self._closed_error())
 
     async def _fold(self, task_id: str, until: int) -> Fold:
         with self._translate_errors():
@@ -500,7 +508,8 @@ class Journal:
     def _wake_writer(self) -> None:
         if self._wakeup is not None:
             wakeup, self._wakeup = self._wakeup, None
-            wakeup.set_result(None)
+            if not wakeup.done():
+                wakeup.set_result(None)
 
     async def _write_pending(self) -> None:
         """Write what is pending, one commit after the other, until the journal is closed."""
@@ -510,17 +519,20 @@ class Journal:
                 self._wakeup = loop.create_future()
                 await self._wakeup
                 continue
-            try:
-                async with self._write_lock:
-                    await self._commit()
-            except Exception:
-                # Each write of the commit has its result: an error after that is a listener's.
-                logger.exception("journal.publication_failed", extra={"journal": self.id})
+            async with self._write_lock:
+                pending, self._pending = self._pending, []
+                try:
+                    await self._commit(pending, self._pending_since_s)
+                except asyncio.CancelledError:
+                    for write in pending:
+                        fail_write(write.receiver, self._closed_error())
+                    raise
+                except Exception:
+                    # Each write of the commit has its result.
+                    logger.exception("journal.publication_failed", extra={"journal": self.id})
 
-    async def _commit(self) -> None:
+    async def _commit(self, pending: Sequence[Pending], since_s: float) -> None:
         """Write what is pending in one transaction, and publish it."""
-        pending, self._pending = self._pending, []
-        since_s = self._pending_since_s
         age_ns = self._store.clock.age_ns()
         committed = self._in_memory
         unknown = [

@@ -7,12 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from trunkline.core.backoff import Backoff
-from trunkline.errors import (
-    FencedError,
-    InvalidAgentResponseError,
-    JournalUnavailableError,
-    TrunklineError,
-)
+from trunkline.errors import FencedError, TrunklineError
 from trunkline.journal.measurements import count_failed_maintenance
 from trunkline.journal.retention import Compactor, Retention, RetentionStep
 from trunkline.journal.store import JournalStore
@@ -32,8 +27,9 @@ class Maintenance:
     """Runs short maintenance writes soon after there is work for them.
 
     Checkpoints and retention are two tasks of the journal's group, so that failures of the one do
-    not delay the other. A step that fails changes nothing. It is logged and counted, and tried
-    again after a pause, whatever the error is. No caller waits for a step.
+    not delay the other. A write that fails changes nothing. It is logged and counted, and tried
+    again after a pause that grows while it fails, whatever the error is. No caller waits for a
+    step.
     """
 
     def __init__(
@@ -84,23 +80,29 @@ class Maintenance:
         return self._is_scan_due or self._compactor.has_work
 
     async def _repeat(
-        self, name: str, is_needed: Callable[[], bool], step: Callable[[], Awaitable[None]]
+        self, name: str, is_needed: Callable[[], bool], step: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Run steps of one kind of work whenever it is needed, until the journal is closed."""
+        """Run steps of one kind of work whenever it is needed, until the journal is closed.
+
+        A step returns True if it wrote something, or found that there is nothing to write. Only
+        then have earlier failures passed.
+        """
         backoff = Backoff(first_s=_RETRY_S, limit_s=_LONGEST_RETRY_S)
         is_failing = False
+        pause_s = _INTERVAL_S
         extra = {"journal": self._store.id, "work": name}
         while not self._closed.is_set():
             if not is_needed():
                 self._scheduled.clear()
                 await self._scheduled.wait()
                 continue
-            await self._pause(backoff.next_s() if is_failing else _INTERVAL_S)
+            await self._pause(pause_s)
             if self._closed.is_set():
                 return
             try:
-                await step()
+                has_passed = await step()
             except Exception as error:
+                pause_s = backoff.next_s()
                 count_failed_maintenance(error)
                 if isinstance(error, FencedError):
                     self.close()
@@ -110,31 +112,33 @@ class Maintenance:
                     logger.warning("journal.upkeep_failed", exc_info=unexpected, extra=failed)
                 is_failing = True
             else:
-                if is_failing:
+                pause_s = _INTERVAL_S
+                if is_failing and has_passed:
                     logger.warning("journal.upkeep_goes_on", extra=extra)
-                is_failing = False
-                backoff.reset()
+                    is_failing = False
+                    backoff.reset()
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closed.wait()
 
-    async def _checkpoint(self) -> None:
+    async def _checkpoint(self) -> bool:
         """Move the log into the file, in part without other writes if they prevent it."""
         if not await self._store.checkpoint():
             async with self._write_lock:
                 await self._store.checkpoint()
+        return True
 
-    async def _retire(self) -> None:
+    async def _retire(self) -> bool:
         """Run the next step of the compactor, or look for work."""
         if not self._compactor.has_work:
             await self._compactor.scan()
             self._is_scan_due = False
-            return
+            return not self._compactor.has_work
         step = await self._next_retention_step()
         if step is None:
-            return
+            return False
         # A scan finds a limited number of tasks, and finds them again after a failed write.
         self._is_scan_due = True
         try:
@@ -145,14 +149,19 @@ class Maintenance:
         except Exception:
             self._compactor.reset()
             raise
+        # The write has made the log longer.
+        self.schedule()
+        return True
 
     async def _next_retention_step(self) -> RetentionStep | None:
         """Continue folding, and return the next write if one is ready.
 
-        A damaged task is logged once and then skipped.
+        A task that can't be folded is logged once and then skipped.
         """
         try:
             return await self._compactor.next_step(_FOLD_BYTES)
-        except (JournalUnavailableError, InvalidAgentResponseError) as error:
+        except TrunklineError as error:
             logger.error("task.not_compacted", extra={"reason": error.reason})
-            return None
+        except Exception:
+            logger.exception("task.not_compacted")
+        return None

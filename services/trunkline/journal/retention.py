@@ -8,7 +8,7 @@ from typing import Final
 
 from trunkline.core.database import translate_errors
 from trunkline.core.settings import DEFAULTS
-from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
+from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.fold import Fold
 from trunkline.journal.store import JournalStore, StoredFold, TaskRow, TaskStage
@@ -64,8 +64,8 @@ class Compactor:
         self._expired: tuple[str, ...] = ()
         # The fold of the first due task so far.
         self._fold: Fold | None = None
-        # Damaged tasks stay unchanged. `trunkline data check` names them.
-        self._damaged: set[str] = set()
+        # Tasks that could not be folded stay unchanged. `trunkline data check` names damaged ones.
+        self._unfoldable: set[str] = set()
         self.deleted_count: int = 0
         self.compacted_count: int = 0
 
@@ -94,18 +94,20 @@ class Compactor:
         due = await self._store.list_ended(
             age_ns - int(compact_s * _NS_PER_S),
             stage=TaskStage.READABLE,
-            limit=_SCAN_LIMIT + len(self._damaged),
+            limit=_SCAN_LIMIT + len(self._unfoldable),
         )
         self._expired = tuple(row.task_id for row in expired)
         self._compacted = tuple(row.task_id for row in compacted)
-        self._due.extend(row for row in due if row.task_id not in self._damaged)
+        self._due.extend(row for row in due if row.task_id not in self._unfoldable)
 
     async def next_step(self, budget_bytes: int) -> RetentionStep | None:
         """Fold about this many bytes, and return the next write if one is ready.
 
+        After any error of a fold, its task is skipped.
+
         Raises:
-            JournalUnavailableError: a task can't be read. It is skipped from now on.
-            InvalidAgentResponseError: the events of a task break the contract. It is skipped, too.
+            JournalUnavailableError: a task can't be read.
+            InvalidAgentResponseError: the events of a task break the contract.
         """
         if self._expired:
             return self._delete_tasks()
@@ -163,8 +165,9 @@ class Compactor:
                     fold.apply(parse_batch(sealed))
             if not batches:
                 raise InvalidAgentResponseError(row.agent, f"no events after {fold.sequence}")
-        except (JournalUnavailableError, InvalidAgentResponseError):
-            self._damaged.add(row.task_id)
+        except Exception:
+            # The fold may be applied in part, so that it can't go on.
+            self._unfoldable.add(row.task_id)
             self._due.popleft()
             self._fold = None
             raise

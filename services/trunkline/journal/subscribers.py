@@ -1,7 +1,10 @@
 """Wakes the readers of tasks when there are events. The readers then read the journal."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
+
+logger = logging.getLogger(__name__)
 
 
 class Subscribers:
@@ -33,7 +36,10 @@ class Subscribers:
                 del self._waiters[task_id]
 
     def subscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call `listener` after each publication of the task's events, and on `close`."""
+        """Call `listener` after each publication of the task's events, and on `close`.
+
+        An error of a listener is logged, and concerns no other reader.
+        """
         self._listeners.setdefault(task_id, set()).add(listener)
 
     def unsubscribe(self, task_id: str, listener: Callable[[], None]) -> None:
@@ -48,8 +54,7 @@ class Subscribers:
         for wakeup in self._waiters.pop(task_id, ()):
             if not wakeup.done():
                 wakeup.set_result(None)
-        for listener in tuple(self._listeners.get(task_id, ())):
-            listener()
+        _call(self._listeners.get(task_id, ()))
 
     def close(self, error: Callable[[], Exception]) -> None:
         """Fail all waiters, each with a new error, and call all listeners a last time."""
@@ -58,5 +63,12 @@ class Subscribers:
                 if not wakeup.done():
                     wakeup.set_exception(error())
         for listeners in tuple(self._listeners.values()):
-            for listener in tuple(listeners):
-                listener()
+            _call(listeners)
+
+
+def _call(listeners: Iterable[Callable[[], None]]) -> None:
+    for listener in tuple(listeners):
+        try:
+            listener()
+        except Exception:
+            logger.exception("journal.listener_failed")

@@ -84,7 +84,8 @@ class OrphanedChildren:
     async def _cancel(self, orphan: OrphanedChild, cancel_child: "CancelChild") -> None:
         """Cancel a child, again until it is reached or its time is over.
 
-        Each child has its own pauses, so one that can't be reached delays no other.
+        Each child has its own pauses. A call that can't reach its child delays others only while
+        it takes one of the few places for concurrent calls.
         """
         continue_for(orphan.account, "", orphan.user_statement)
         backoff = Backoff(first_s=_FIRST_PAUSE_S, limit_s=_MAX_PAUSE_S)

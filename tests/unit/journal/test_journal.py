@@ -1,7 +1,10 @@
 import asyncio
 import gc
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -387,3 +390,55 @@ async def test_a_listener_that_fails_fails_no_write(
     await journal.close()
     assert caplog.text.count("journal.publication_failed") == 1
     assert "ValueError" in caplog.text
+
+
+async def test_a_listener_that_fails_keeps_no_event_from_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = open_journal(tmp_path / "journal.db")
+    first, second = await create_task(journal), await create_task(journal)
+    woken: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("a fault")
+
+    def note() -> None:
+        woken.append(second)
+
+    def note_rows(rows: Iterable[TaskRow]) -> None:
+        woken.extend(row.task_id for row in rows)
+
+    journal.subscribe(first, fail)
+    journal.subscribe(second, note)
+    journal.on_rows_changed = note_rows
+    end = journal.append(first, journal.epoch, [build_draft([completed()])])
+    await journal.append(second, journal.epoch, [build_draft([begin("a", "x")])])
+    assert end.done()
+    assert woken == [second, first]
+    assert caplog.text.count("journal.listener_failed") == 1
+    journal.unsubscribe(first, fail)
+    await journal.close()
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+async def test_the_end_of_the_event_loop_closes_the_journal(
+    tmp_path: Path, synchronous: Literal["normal", "full"]
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = open_journal(path, synchronous=synchronous)
+    others = asyncio.all_tasks()
+    await create_task(journal)
+    in_flight = journal.create(journal.new_task_id(), created())
+    await asyncio.sleep(0)
+    pending = journal.create(journal.new_task_id(), created())
+    # `asyncio.run` does this at its end.
+    for task in asyncio.all_tasks() - others:
+        task.cancel()
+    for write in (in_flight, pending):
+        # A write has either its result or an error.
+        with suppress(JournalUnavailableError):
+            assert (await write).is_new
+    with pytest.raises(JournalUnavailableError, match="closed"):
+        await journal.create(journal.new_task_id(), created())
+    await journal.close()
+    await open_journal(path).close()

@@ -1,7 +1,7 @@
 """Tests of compaction and deletion of ended tasks, and of the errors their readers get."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +13,12 @@ from harness.journal.processes import start
 from harness.polling import wait_for
 from harness.remote.measurements import measuring
 from trunkline.errors import CursorExpiredError, JournalUnavailableError, TaskNotFoundError
+from trunkline.journal import maintenance
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.store import TaskRow
+from trunkline.journal.store import StoredFold, TaskRow
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 AT_ONCE = Retention(compact_after_s=0)
@@ -244,13 +245,16 @@ async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
 
 @pytest.mark.parametrize("method", ["list_ended", "compact"])
 async def test_maintenance_is_tried_again_after_any_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
+    monkeypatch.setattr(maintenance, "_RETRY_S", 0.001)
     store = SqliteStore.open(tmp_path / "journal.db")
     works = getattr(store, method)
+    tries = iter(range(3))
 
-    async def fail(*_arguments: object, **_options: object) -> None:
-        setattr(store, method, works)
+    async def fail(*arguments: object, **options: object) -> object:
+        if next(tries, None) is None:
+            return await works(*arguments, **options)
         raise ValueError("a fault")
 
     setattr(store, method, fail)
@@ -261,10 +265,54 @@ async def test_maintenance_is_tried_again_after_any_error(
         await journal.renew_lease(10.0)
         await wait_for(lambda: journal.latest(task_id) is None)
         failed = measured.of("trunkline.journal.maintenance.failed")
-        assert sum(failed.values()) == 1
+        assert sum(failed.values()) == 3
     await wait_for(lambda: "journal.upkeep_goes_on" in caplog.text)
     assert caplog.text.count("journal.upkeep_failed") == 1
+    assert caplog.text.count("journal.upkeep_goes_on") == 1
     assert "a fault" in caplog.text
+    await journal.close()
+
+
+async def test_a_task_whose_fold_fails_delays_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore.open(tmp_path / "journal.db")
+    journal = Journal(store, [], retention=AT_ONCE)
+    failing, other = await make_ended_task(journal), await make_ended_task(journal)
+    read = store.read
+
+    async def read_others(task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+        if task_id == failing:
+            raise ValueError("a fault")
+        return await read(task_id, after, limit_bytes=limit_bytes)
+
+    store.read = read_others  # type: ignore[method-assign]
+    await wait_until_compacted(journal, other)
+    assert (await journal.row(failing)).first_available == 1
+    assert caplog.text.count("task.not_compacted") == 1
+    await journal.close()
+
+
+async def test_retention_starts_the_checkpoints_that_it_needs(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "journal.db")
+    compact, was_called = store.compact, asyncio.Event()
+
+    async def write_much(folds: Mapping[str, StoredFold]) -> None:
+        await compact(folds)
+        store.needs_checkpoint = True
+
+    async def checkpoint() -> bool:
+        store.needs_checkpoint = False
+        was_called.set()
+        return True
+
+    store.compact, store.checkpoint = write_much, checkpoint  # type: ignore[method-assign]
+    journal = Journal(store, [], retention=AT_ONCE)
+    await make_ended_task(journal)
+    await journal.renew_lease(10.0)
+    # No other write and no renewal of the lease is needed.
+    async with asyncio.timeout(30):
+        await was_called.wait()
     await journal.close()
 
 
@@ -276,7 +324,7 @@ from pathlib import Path
 from harness.journal.opening import open_journal
 from trunkline.journal.journal import Retention
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.store import TaskRow
+from trunkline.journal.store import StoredFold, TaskRow
 
 def written(journal):
     return journal._store._reader.execute(
