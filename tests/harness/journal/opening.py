@@ -1,10 +1,11 @@
 """Opens journals in SQLite files by their paths, also without an event loop."""
 
+import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.journal.suspending_store import suspending
+from harness.journal.suspending_store import suspending, with_disk
 from trunkline.core.database import Synchronous
 from trunkline.core.encryption import Keyring
 from trunkline.journal.journal import Journal
@@ -19,16 +20,19 @@ def open_journal(
     synchronous: Synchronous = "normal",
     keyring: Keyring | None = None,
     is_suspending: bool = False,
+    disk: asyncio.Event | None = None,
     **options: Any,
 ) -> Journal:
     """Open the journal in a file, or create it there; see `JournalCatalog.open`.
 
-    With `is_suspending`, its store suspends each caller. `options` are those of `Journal`.
+    With `is_suspending`, its store suspends each caller. Commits wait until `disk`, if given, is
+    set. `options` are those of `Journal`.
     """
-    store = SqliteStore.open(path, synchronous=synchronous, keyring=keyring)
+    sqlite = SqliteStore.open(path, synchronous=synchronous, keyring=keyring)
+    store = sqlite if disk is None else with_disk(sqlite, disk)
     return Journal(
         suspending(store) if is_suspending else store,
-        run_at_once(store.list_unfinished()),
+        run_at_once(sqlite.list_unfinished()),
         path=path,
         keyring=keyring,
         **options,

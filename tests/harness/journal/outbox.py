@@ -1,5 +1,6 @@
 """An outbox on a journal, with a clock that the test moves, and a claimant of its webhooks."""
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -38,18 +39,21 @@ class OutboxBench:
     path: Path
     is_suspending: bool = False
     """The store of the journal suspends its callers."""
+    disk: asyncio.Event = field(default_factory=asyncio.Event)
+    """The disk of the journal is stuck while this event is not set."""
     clock: StoppedClock = field(default_factory=StoppedClock)
 
     @classmethod
     async def open(cls, path: Path, *, is_suspending: bool = False) -> Self:
         """Open the journal, or create it."""
         bench = cls(path, is_suspending)
+        bench.disk.set()
         await bench.reopen()
         return bench
 
     async def reopen(self) -> None:
         """Open the journal with a new outbox."""
-        self.journal = open_journal(self.path, is_suspending=self.is_suspending)
+        self.journal = open_journal(self.path, is_suspending=self.is_suspending, disk=self.disk)
         pace = RetryPolicy(
             give_up_s=24 * 3600.0,
             now_s=lambda: self.clock.now_s,

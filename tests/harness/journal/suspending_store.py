@@ -1,4 +1,4 @@
-"""A store that suspends its callers, as a store behind a network does."""
+"""Stores that suspend their callers, as a store behind a network or on a slow disk does."""
 
 import asyncio
 import itertools
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
-from trunkline.journal.store import JournalStore
+from trunkline.journal.store import CommitGroup, JournalStore
 
 
 def suspending(store: JournalStore) -> JournalStore:
@@ -15,6 +15,24 @@ def suspending(store: JournalStore) -> JournalStore:
     The number of iterations of the event loop varies, so that calls overtake each other.
     """
     return cast("JournalStore", _SuspendingStore(store))
+
+
+def with_disk(store: JournalStore, disk: asyncio.Event) -> JournalStore:
+    """Return a store whose commits wait for its disk, which is stuck unless the event is set."""
+    return cast("JournalStore", _StoreWithDisk(store, disk))
+
+
+class _StoreWithDisk:
+    def __init__(self, store: JournalStore, disk: asyncio.Event) -> None:
+        self._store = store
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def commit(self, group: CommitGroup) -> None:
+        await self._disk.wait()
+        await self._store.commit(group)
 
 
 class _SuspendingStore:

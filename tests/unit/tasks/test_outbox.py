@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal.builders import created
-from harness.journal.outbox import ACCOUNT, HOUR_S, Config, OutboxBench
+from harness.journal.outbox import ACCOUNT, HOUR_S, LEASE_S, Config, OutboxBench
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -16,6 +16,7 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.tasks.outbox import RetryPolicy
+from trunkline.tasks.outbox.configs import WEBHOOKS_OF_A_TASK
 from trunkline.v1 import webhook_service_pb2
 
 IDLE = webhook_service_pb2.WEBHOOK_STATE_IDLE
@@ -423,6 +424,102 @@ async def test_a_removal_that_is_canceled_ends_before_a_replay(slow_bench: Outbo
         assert await slow_bench.outbox.list() == []
         iterations += 1
     assert iterations > 3
+
+
+async def test_a_removal_that_is_canceled_is_published(slow_bench: OutboxBench) -> None:
+    removed_count, iterations, is_complete = 0, 0, False
+    while not is_complete:
+        task_id = await slow_bench.new_task()
+        with slow_bench.outbox.watch(ACCOUNT) as changes:
+            async with asyncio.TaskGroup() as group:
+                removing = group.create_task(
+                    slow_bench.configs.delete(task_id, "0", account=ACCOUNT)
+                )
+                await iterate(iterations)
+                is_complete = not removing.cancel()
+            if not await slow_bench.outbox.list(task_id=task_id):
+                removed_count += not is_complete
+                async with asyncio.timeout(1):
+                    assert (await changes.take())[0] == [(task_id, "0")]
+        iterations += 1
+    assert removed_count > 1
+
+
+async def test_the_removal_of_an_unknown_webhook_is_not_published(bench: OutboxBench) -> None:
+    task_id = await bench.new_task()
+    with bench.outbox.watch() as changes:
+        await bench.configs.delete(task_id, "unknown", account=ACCOUNT)
+        await bench.configs.delete(task_id, "0", account=ACCOUNT)
+        assert (await changes.take())[0] == [(task_id, "0")]
+
+
+async def test_claimants_at_the_same_time_claim_all_that_is_ready(slow_bench: OutboxBench) -> None:
+    for _ in range(3):
+        await slow_bench.end(await slow_bench.new_task())
+    # The rows of ended tasks are not in memory, so the claimants wait for the store.
+    await slow_bench.crash()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        claiming = [
+            group.create_task(slow_bench.outbox.claim(limit=1, lease_s=LEASE_S, wait_s=50.0))
+            for _ in range(3)
+        ]
+    assert [len(task.result()) for task in claiming] == [1, 1, 1]
+    assert len({claim.claim_id for task in claiming for claim in task.result()}) == 3
+
+
+async def test_a_webhook_whose_journal_cannot_be_read_does_not_hide_others(
+    bench: OutboxBench, tmp_path: Path
+) -> None:
+    unreadable = await OutboxBench.open(tmp_path / "unreadable.db")
+    await unreadable.end(await unreadable.new_task())
+    await unreadable.crash()
+    await bench.outbox.open(unreadable.journal)
+    await unreadable.close()
+    task_id = await bench.new_task()
+    (claim,) = await bench.claim(limit=1)
+    assert claim.webhook.config.task_id == task_id
+
+
+async def test_a_disk_that_is_stuck_delays_only_its_own_webhooks(
+    bench: OutboxBench, tmp_path: Path
+) -> None:
+    stuck = await OutboxBench.open(tmp_path / "stuck.db")
+    await bench.outbox.open(stuck.journal)
+    task_id, stuck_id = await bench.new_task(), await stuck.new_task()
+    stuck.disk.clear()
+    async with asyncio.TaskGroup() as group:
+        try:
+            waiting = group.create_task(bench.register(stuck_id, "new"))
+            await iterate(5)
+            async with asyncio.timeout(1):
+                await bench.register(task_id, "new")
+                assert await bench.outbox.replay(task_id, from_start=True) == 2
+                await bench.configs.delete(task_id, "new", account=ACCOUNT)
+            assert not waiting.done()
+        finally:
+            stuck.disk.set()
+    assert len(await bench.outbox.list(task_id=stuck_id)) == 2
+    await stuck.close()
+
+
+async def test_a_registration_that_is_canceled_again_and_again_counts(bench: OutboxBench) -> None:
+    task_id = await bench.new_task(webhooks=WEBHOOKS_OF_A_TASK - 1)
+
+    async def register_too_many() -> None:
+        with pytest.raises(InvalidArgumentError, match="delete one first"):
+            await bench.register(task_id, "too many")
+
+    bench.disk.clear()
+    async with asyncio.TaskGroup() as group:
+        canceled = group.create_task(bench.register(task_id, "last"))
+        for _ in range(3):
+            await iterate(5)
+            canceled.cancel()
+        group.create_task(register_too_many())
+        await iterate(5)
+        bench.disk.set()
+    assert canceled.cancelled()
+    assert len(await bench.outbox.list(task_id=task_id)) == WEBHOOKS_OF_A_TASK
 
 
 async def iterate(count: int) -> None:

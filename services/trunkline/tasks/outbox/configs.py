@@ -75,7 +75,7 @@ class PushConfigs:
         starts at the first event.
         """
         check_config(config)
-        async with self.outbox.changing:
+        async with self.outbox.changing(journal):
             registered = await _read_webhooks(journal, task.task_id)
             config_id = config.id or _choose_id(task.task_id, registered, version, registration)
             stored = normalize_config(config, task_id=task.task_id, config_id=config_id)
@@ -143,8 +143,8 @@ class PushConfigs:
             TaskNotFoundError, JournalUnavailableError.
         """
         journal = self.outbox.get_journal(task_id)
-        await get_account_row(journal, task_id, account)
-        await self.outbox.remove(journal, (task_id, config_id))
+        row = await get_account_row(journal, task_id, account)
+        await self.outbox.remove(journal, (task_id, config_id), account=row.account)
 
     async def _list_configs(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.get_journal(task_id)

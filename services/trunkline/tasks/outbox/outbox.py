@@ -8,10 +8,12 @@ import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from trunkline.core.runtime import finish
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -59,6 +61,15 @@ _LIST_LIMIT: Final = 1000
 Claims: TypeAlias = list[webhook_service_pb2.WebhookClaim]
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenJournal:
+    """A journal whose webhooks are loaded."""
+
+    journal: Journal
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """See `Outbox.changing`."""
+
+
 class Outbox:
     """The webhooks of all journals that a process serves.
 
@@ -69,11 +80,7 @@ class Outbox:
 
     def __init__(self, retry: RetryPolicy) -> None:
         self.retry: RetryPolicy = retry
-        self.changing: asyncio.Lock = asyncio.Lock()
-        """Held from the look-up of webhooks to the end of the write that changes them. So a webhook
-        that is removed meanwhile is not stored again. Senders record without it: they have a claim,
-        which each change ends."""
-        self._journals: dict[str, Journal] = {}
+        self._journals: dict[str, _OpenJournal] = {}
         # The ids of journals that were closed. Calls for their tasks raise a retryable error.
         self._released: set[str] = set()
         self._deliveries: dict[WebhookKey, WebhookDelivery] = {}
@@ -94,7 +101,7 @@ class Outbox:
             JournalUnavailableError: the journal can't be read.
         """
         rows = await journal.webhooks.find(states=LIVE)
-        self._journals[journal.id] = journal
+        self._journals[journal.id] = _OpenJournal(journal)
         self._released.discard(journal.id)
         for row in reversed(rows):
             try:
@@ -105,7 +112,8 @@ class Outbox:
 
     def close(self, journal: Journal) -> None:
         """Release the webhooks of a journal to its next host; claims end."""
-        if self._journals.get(journal.id) is journal:
+        opened = self._journals.get(journal.id)
+        if opened is not None and opened.journal is journal:
             # The journal was not opened again in the meantime.
             del self._journals[journal.id]
             self._released.add(journal.id)
@@ -131,12 +139,27 @@ class Outbox:
             TaskNotFoundError: this process never served the journal.
         """
         journal_id = parse_journal_id(task_id)
-        journal = self._journals.get(journal_id)
-        if journal is None:
+        opened = self._journals.get(journal_id)
+        if opened is None:
             if journal_id in self._released:
                 raise journal_moved_error()
             raise TaskNotFoundError(task_id)
-        return journal
+        return opened.journal
+
+    def changing(self, journal: Journal) -> asyncio.Lock:
+        """Return the lock of the webhooks of a journal.
+
+        It is held from the look-up of webhooks to the end of the write that changes them, so that
+        a webhook that is removed meanwhile is not stored again. Senders record without it: they
+        have a claim, which each change ends.
+
+        Raises:
+            PeerUnavailableError: the journal has moved to another host.
+        """
+        opened = self._journals.get(journal.id)
+        if opened is None:
+            raise journal_moved_error()
+        return opened.changing
 
     def find(self, key: WebhookKey) -> WebhookDelivery | None:
         """Return a webhook that is live: neither done, nor dead, nor unknown."""
@@ -206,9 +229,9 @@ class Outbox:
         after = to_row(delivery.webhook)
         write = delivery.journal.webhooks.save(after) if after != before else None
         if write is None:
-            self._publish(delivery.webhook)
+            self._publish(delivery.webhook.account, delivery.key)
         else:
-            write.add_done_callback(lambda _: self._publish(delivery.webhook))
+            write.add_done_callback(lambda _: self._publish(delivery.webhook.account, delivery.key))
         if request.HasField("sent"):
             delivery.claimed_until_s = self.retry.now_s() + delivery.lease_s
         else:
@@ -228,12 +251,12 @@ class Outbox:
         With an account, returns only the webhooks of its tasks.
         """
         webhooks: list[Webhook] = []
-        for journal in tuple(self._journals.values()):
+        for opened in tuple(self._journals.values()):
             states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
             # The current state of live webhooks is in memory, and the account is in the content of
             # a row, so rows are filtered here.
             limit = None if states == LIVE or account else _LIST_LIMIT
-            rows = await journal.webhooks.find(task_id=task_id, states=states, limit=limit)
+            rows = await opened.journal.webhooks.find(task_id=task_id, states=states, limit=limit)
             for row in rows:
                 webhook = self._current_view(from_row(row))
                 if account in ("", webhook.account) and (not state or webhook.state == state):
@@ -253,8 +276,8 @@ class Outbox:
         delivery = self._deliveries.get(key)
         if delivery is not None:
             return self._current_view(delivery.webhook)
-        journal = self._journals.get(parse_journal_id(task_id))
-        rows = [] if journal is None else await journal.webhooks.find(task_id=task_id)
+        opened = self._journals.get(parse_journal_id(task_id))
+        rows = [] if opened is None else await opened.journal.webhooks.find(task_id=task_id)
         for row in rows:
             if row.key == key:
                 return redact_webhook(from_row(row))
@@ -271,7 +294,7 @@ class Outbox:
             JournalUnavailableError.
         """
         journal = self.get_journal(task_id)
-        async with self.changing:
+        async with self.changing(journal):
             rows = [
                 row
                 for row in await journal.webhooks.find(task_id=task_id)
@@ -293,31 +316,34 @@ class Outbox:
                     replayed.cursor = ""
                 writes.append(self._save(journal, replayed))
             for write in writes:
-                await _wait_for_write(write)
+                # One commit has all of them, so they end together.
+                await finish(write)
         return len(writes)
 
     async def store(self, journal: Journal, webhook: Webhook) -> None:
-        """Store a webhook and start delivery, even if the caller is canceled. Hold `changing`.
+        """Store a webhook and start delivery, even if the caller is canceled.
+
+        The caller holds the lock `changing` of the journal.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        await _wait_for_write(self._save(journal, webhook))
+        await finish(self._save(journal, webhook))
 
-    async def remove(self, journal: Journal, key: WebhookKey) -> None:
-        """Delete a webhook if it exists, even if the caller is canceled.
+    async def remove(self, journal: Journal, key: WebhookKey, *, account: str) -> None:
+        """Delete a webhook of a task of the account if it exists, even if the caller is canceled.
 
         Raises:
+            PeerUnavailableError: the journal has moved to another host.
             JournalUnavailableError.
         """
-        async with self.changing:
+        async with self.changing(journal):
             rows = await journal.webhooks.find(task_id=key[0])
-            await _wait_for_write(
-                self._replace(journal.webhooks.delete(*key), journal, key, webhook=None)
-            )
-        for row in rows:
-            if row.key == key:
-                self._publish(from_row(row))
+            if any(row.key == key for row in rows):
+                write = self._replace(journal.webhooks.delete(*key), journal, key, webhook=None)
+                # Watchers look the webhook up, so they see whether the write succeeded.
+                write.add_done_callback(lambda _: self._publish(account, key))
+                await finish(write)
 
     def _save(self, journal: Journal, webhook: Webhook) -> asyncio.Future[None]:
         row = to_row(webhook)
@@ -350,10 +376,21 @@ class Outbox:
         return write
 
     async def _claim_ready(self, limit: int, lease_s: float) -> Claims:
+        """Claim webhooks that are ready; return no claim only if no webhook is ready."""
         self._process_timers()
-        ready = list(itertools.islice(self._ready.values(), limit))
-        heads = [await _read_head(delivery) for delivery in ready]
-        # Nothing is awaited from the first claim on, because a canceled caller would lose it.
+        claims: Claims = []
+        while self._ready and not claims:
+            # While the heads are read, other claimants may claim all of these webhooks.
+            ready = list(itertools.islice(self._ready.values(), limit))
+            heads = [await _read_head(delivery) for delivery in ready]
+            # Nothing is awaited from the first claim on, because a canceled caller would lose it.
+            claims = self._claim_each(ready, heads, lease_s)
+        return claims
+
+    def _claim_each(
+        self, ready: Sequence[WebhookDelivery], heads: Sequence[int | None], lease_s: float
+    ) -> Claims:
+        """Claim the webhooks whose heads are known. The others are no longer ready after that."""
         claims: Claims = []
         for delivery, head in zip(ready, heads, strict=True):
             key = delivery.key
@@ -406,7 +443,7 @@ class Outbox:
 
     def _enqueue(self, delivery: WebhookDelivery) -> None:
         """Queue an unclaimed webhook: on its timer if paused, as ready if it has events."""
-        self._publish(delivery.webhook)
+        self._publish(delivery.webhook.account, delivery.key)
         if delivery.due_s > self.retry.now_s():
             self._wake_at(delivery.due_s, delivery)
             return
@@ -460,12 +497,11 @@ class Outbox:
             copy.state = delivery.current_state()
         return copy
 
-    def _publish(self, webhook: Webhook) -> None:
-        """Tell the watchers of its account and of all accounts that a webhook changed."""
+    def _publish(self, account: str, key: WebhookKey) -> None:
+        """Tell the watchers of an account and of all accounts that a webhook changed."""
         if not self._watchers.is_empty:
-            key = (webhook.config.task_id, webhook.config.id)
-            for account in {webhook.account, ""}:
-                self._watchers.publish(account, key, key)
+            for watched in {account, ""}:
+                self._watchers.publish(watched, key, key)
 
     def _notify_claimants(self) -> None:
         """Wake all claimants; each checks again."""
@@ -481,12 +517,3 @@ async def _read_head(delivery: WebhookDelivery) -> int | None:
         return 0
     except JournalUnavailableError:
         return None
-
-
-async def _wait_for_write(write: asyncio.Future[None]) -> None:
-    """Wait for a write that goes on if the caller is canceled. The caller waits to its end, too."""
-    try:
-        await asyncio.shield(write)
-    except asyncio.CancelledError:
-        await asyncio.wait([write])
-        raise
