@@ -313,6 +313,7 @@ async def test_retention_starts_the_checkpoints_that_it_needs(tmp_path: Path) ->
     # No other write and no renewal of the lease is needed.
     async with asyncio.timeout(30):
         await was_called.wait()
+    assert not store.needs_checkpoint
     await journal.close()
 
 
