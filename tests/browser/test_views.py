@@ -204,6 +204,11 @@ async def test_a_change_of_the_view_that_was_just_left_does_not_bring_it_back(
         await button.evaluate("(it) => { location.hash = '#/mesh'; it.click(); }")
         await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Mesh")
         assert tab.page.url.endswith("#/mesh")
+        # A link may also lead to the same view with another query.
+        await tab.go("traces")
+        await button.evaluate("(it) => { location.hash = '#/traces?text=other'; it.click(); }")
+        await expect(tab.page.get_by_label("Search name, trace or task")).to_have_value("other")
+        assert tab.page.url.endswith("#/traces?text=other")
 
 
 async def test_a_real_mesh_is_seen_from_task_to_trace_and_through_a_restart(

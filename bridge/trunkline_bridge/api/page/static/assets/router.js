@@ -68,7 +68,8 @@ export function navigate(link, { replace = false } = {}) {
  */
 export function changeQuery(changes) {
   const { path, segments, query } = route.peek();
-  // A link that was just followed has changed the location, and `route` follows in an event: the view is about to go.
-  if (parse().path !== path) return;
+  // A link that was just followed has changed the location, and `route` follows in an event: this query is about to go.
+  const next = parse();
+  if (next.path !== path || next.query.toString() !== query.toString()) return;
   navigate(href(segments, { ...Object.fromEntries(query), ...changes }), { replace: true });
 }
