@@ -1,7 +1,7 @@
 """Permissions of callers: the agents and methods that their credentials are for.
 
 The scopes of an API key are in its entry. The scopes of a token are in its claims. Without any,
-all agents and methods are permitted. The permission of each operation of A2A is in the table of
+all agents and methods are permitted. The permission of each operation of A2A has its name, see
 `a2a/operations/operation_table.py`, and the bindings of A2A have it checked by `Authorizer` in
 `callers/authorization.py`. All other operations check on their own, most of them through
 `check_permission` there, which also records a refusal.

@@ -1,8 +1,8 @@
 """The operations of A2A as this bridge serves them, for all bindings and protocol versions.
 
-A row adds to the operation of the wire what serves it: the permission that it needs, the parser of
-its parameters, the check of a request, and the method of `Operations` that performs it. Each
-version of the protocol builds its table of methods from these rows.
+A row adds to the operation of the wire what serves it: the parser of its parameters, the check of a
+request, and the method of `Operations` that performs it. The permission that it needs has its name.
+Each version of the protocol builds its table of methods from these rows.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,6 @@ from trunkline_bridge.a2a.operations.field_violations import renamed_fields
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.a2a.streams.event_renderer import EventWriter
 from trunkline_bridge.a2a.streams.task_streams import EventsContext
-from trunkline_bridge.callers import permissions
 from trunkline_bridge.callers.caller import Caller
 
 
@@ -34,12 +33,18 @@ class ServedOperation:
     """An operation of A2A that this bridge serves."""
 
     wire: Operation
-    permission: str
-    """A name of `callers.permissions.METHODS`. A binding has `Authorizer` check it."""
     parse: Callable[[object], Any] = unchanged
     """Parses the JSON of v1.0 into a valid request, or raises WireError."""
     check: Callable[[Any], Any] = unchanged
     """Returns a valid request, or raises WireError."""
+
+    @property
+    def permission(self) -> str:
+        """The permission that callers need, which has the operation's name.
+
+        It is a name of `callers.permissions.METHODS`. A binding has `Authorizer` check it.
+        """
+        return self.wire.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,28 +71,24 @@ def _render_task_page(request: a2a_pb2.ListTasksRequest, page: a2a_pb2.ListTasks
 SERVED_OPERATIONS: Final[tuple[UnaryOperation | StreamOperation, ...]] = (
     UnaryOperation(
         wire=wire.SEND_MESSAGE,
-        permission="SendMessage",
         parse=request_parser.parse_send,
         check=request_parser.check_send,
         call=Operations.send_message,
     ),
     StreamOperation(
         wire=wire.SEND_STREAMING_MESSAGE,
-        permission="SendStreamingMessage",
         parse=request_parser.parse_send,
         check=request_parser.check_send,
         open=Operations.stream_message,
     ),
     UnaryOperation(
         wire=wire.GET_TASK,
-        permission="GetTask",
         parse=request_parser.parse_get,
         check=request_parser.check_get,
         call=Operations.get_task,
     ),
     UnaryOperation(
         wire=wire.LIST_TASKS,
-        permission="ListTasks",
         parse=request_parser.parse_list,
         check=request_parser.check_list,
         call=Operations.list_tasks,
@@ -95,49 +96,42 @@ SERVED_OPERATIONS: Final[tuple[UnaryOperation | StreamOperation, ...]] = (
     ),
     UnaryOperation(
         wire=wire.CANCEL_TASK,
-        permission="CancelTask",
         parse=request_parser.parse_cancel,
         check=request_parser.check_id,
         call=Operations.cancel_task,
     ),
     StreamOperation(
         wire=wire.SUBSCRIBE_TO_TASK,
-        permission="SubscribeToTask",
         parse=request_parser.parse_subscribe,
         check=request_parser.check_id,
         open=Operations.subscribe_to_task,
     ),
     UnaryOperation(
         wire=wire.CREATE_PUSH_CONFIG,
-        permission=permissions.CREATE_PUSH_CONFIG,
         parse=request_parser.parse_create_push,
         check=request_parser.check_push_config,
         call=Operations.create_push_config,
     ),
     UnaryOperation(
         wire=wire.GET_PUSH_CONFIG,
-        permission="GetTaskPushNotificationConfig",
         parse=request_parser.parse_get_push,
         check=request_parser.check_push_ids,
         call=Operations.get_push_config,
     ),
     UnaryOperation(
         wire=wire.LIST_PUSH_CONFIGS,
-        permission="ListTaskPushNotificationConfigs",
         parse=request_parser.parse_list_pushes,
         check=request_parser.check_list_pushes,
         call=Operations.list_push_configs,
     ),
     UnaryOperation(
         wire=wire.DELETE_PUSH_CONFIG,
-        permission="DeleteTaskPushNotificationConfig",
         parse=request_parser.parse_delete_push,
         check=request_parser.check_push_ids,
         call=Operations.delete_push_config,
     ),
     UnaryOperation(
         wire=wire.GET_EXTENDED_CARD,
-        permission=permissions.GET_EXTENDED_CARD,
         call=Operations.get_extended_card,
     ),
 )

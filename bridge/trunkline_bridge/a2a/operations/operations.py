@@ -37,10 +37,7 @@ from trunkline.v1 import (
 )
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
 from trunkline_bridge.a2a.operations.approval_answers import note_approved_calls
-from trunkline_bridge.a2a.operations.audit import (
-    audited,
-    recorded,
-)
+from trunkline_bridge.a2a.operations.audit import audited, named_objects
 from trunkline_bridge.a2a.operations.request_content import RequestContent
 from trunkline_bridge.a2a.operations.task_pages import fetch_task_page, requested_history_length
 from trunkline_bridge.a2a.projection import FileLinks, View, project_task
@@ -56,6 +53,7 @@ from trunkline_bridge.a2a.streams.task_streams import (
     unseen_events,
 )
 from trunkline_bridge.a2a.webhooks.registration import WebhookRegistrations
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import Authorizer
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG
@@ -270,7 +268,7 @@ class Operations:
         """
         action = Action.MESSAGE_STREAM
         with recorded(self.audit, caller, action, agent=caller.agent) as record:
-            record.add_objects(request)
+            record.add_objects(named_objects(request))
             self._check_streaming("SendStreamingMessage")
             links = self._links(caller)
             links.to_references(request.message)
@@ -292,7 +290,7 @@ class Operations:
                     task_id = request.message.task_id
                     if stream.snapshot is not None:
                         task_id = stream.snapshot.task.id
-                        record.add_objects(stream.snapshot.task)
+                        record.add_objects(named_objects(stream.snapshot.task))
                     earlier_task_id = find_earlier_task(stream, submission)
                     if not earlier_task_id or caller.last_event_id is None:
                         end = StreamEnd(auth_wait_s=self._settings.auth_wait_s)
@@ -386,7 +384,7 @@ class Operations:
         """
         action = Action.TASK_SUBSCRIBE
         with recorded(self.audit, caller, action, agent=caller.agent) as record:
-            record.add_objects(request)
+            record.add_objects(named_objects(request))
             self._check_streaming("SubscribeToTask")
             end = StreamEnd()
             with self._streams.hold(caller):

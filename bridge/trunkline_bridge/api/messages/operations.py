@@ -14,7 +14,7 @@ from trunkline.messages.client import MessagingClient
 from trunkline.messages.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import messaging_service_pb2
-from trunkline_bridge.a2a.operations.audit import recorded
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.streams import CallerStreams
@@ -44,28 +44,28 @@ class MessageOperations:
     async def send(self, caller: Caller, envelopes: Sequence[Envelope]) -> list[StoredEnvelope]:
         """Accept messages, all or none."""
         for envelope in envelopes:
-            self.authorize(caller, "SendEnvelopes", _subject_of(envelope))
+            self.authorize(caller, _subject_of(envelope), "SendEnvelopes")
         first = envelopes[0].envelope_id if envelopes else ""
         with recorded(self._audit, caller, Action.ENVELOPE_SEND, envelope=first):
             return await self._client(caller).send(envelopes)
 
     async def request(self, caller: Caller, envelope: Envelope, *, timeout_s: float) -> Envelope:
         """Send a message and return the first reply to it."""
-        self.authorize(caller, "SendEnvelopes", _subject_of(envelope))
+        self.authorize(caller, _subject_of(envelope), "SendEnvelopes")
         with recorded(self._audit, caller, Action.ENVELOPE_SEND, envelope=envelope.envelope_id):
             return await self._client(caller).request(envelope, timeout_s=timeout_s)
 
     async def get(self, caller: Caller, envelope_id: str) -> StoredEnvelope:
         """Return a message with its deliveries."""
         found = await self._client(caller).get(envelope_id)
-        self.authorize(caller, "GetEnvelope", _subject_of(found.envelope))
+        self.authorize(caller, _subject_of(found.envelope), "GetEnvelope")
         return found
 
     async def read_page(
         self, caller: Caller, query: EnvelopeFilter, *, page_size: int, page_token: str
     ) -> messaging_service_pb2.ListEnvelopesResponse:
         """Return a page of the messages that match, newest first."""
-        self.authorize(caller, "ListEnvelopes", _subject_of_filter(query))
+        self.authorize(caller, _subject_of_filter(query), "ListEnvelopes")
         return await self._client(caller).read_page(
             query, page_size=page_size, page_token=page_token
         )
@@ -79,7 +79,7 @@ class MessageOperations:
         with_deliveries: bool = False,
     ) -> AbstractAsyncContextManager[EnvelopeUpdates]:
         """Return a stream of messages; it ends when the caller's credential is refused."""
-        self.authorize(caller, "WatchEnvelopes", _subject_of_filter(query))
+        self.authorize(caller, _subject_of_filter(query), "WatchEnvelopes")
         updates = self._client(caller).watch(
             query, after_position=after_position, with_deliveries=with_deliveries
         )
@@ -89,9 +89,9 @@ class MessageOperations:
         self, caller: Caller, query: EnvelopeFilter, *, recipient: str, dry_run: bool
     ) -> list[str]:
         """Send messages again; return the new ids, or in a dry run the ids of the old messages."""
-        self.authorize(caller, "ReplayEnvelopes", _subject_of_filter(query))
+        self.authorize(caller, _subject_of_filter(query), "ReplayEnvelopes")
         if recipient:
-            self.authorize(caller, "ReplayEnvelopes", recipient)
+            self.authorize(caller, recipient, "ReplayEnvelopes")
         client = self._client(caller)
         if dry_run:
             return await client.replay(query, recipient=recipient, dry_run=True)
@@ -100,24 +100,24 @@ class MessageOperations:
 
     async def redrive(self, caller: Caller, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; return the number of deliveries."""
-        self.authorize(caller, "RedriveEnvelopes", _subject_of_filter(query))
+        self.authorize(caller, _subject_of_filter(query), "RedriveEnvelopes")
         with recorded(self._audit, caller, Action.ENVELOPE_REDRIVE, envelope=query.envelope_id):
             return await self._client(caller).redrive(query)
 
     async def purge(self, caller: Caller, query: EnvelopeFilter) -> int:
         """Delete messages whose deliveries have ended; return their number."""
-        self.authorize(caller, "PurgeEnvelopes", _subject_of_filter(query))
+        self.authorize(caller, _subject_of_filter(query), "PurgeEnvelopes")
         with recorded(self._audit, caller, Action.ENVELOPE_PURGE, envelope=query.envelope_id):
             return await self._client(caller).purge(query)
 
     async def list_rooms(self, caller: Caller) -> list[Room]:
         """Return the rooms of the account, sorted by name."""
-        self.authorize(caller, "ListRooms", ALL)
+        self.authorize(caller, ALL, "ListRooms")
         return await self._client(caller).list_rooms()
 
     async def watch_rooms(self, caller: Caller) -> AsyncGenerator[list[Room], None]:
         """Yield the rooms of the account now, and whenever a member joins or leaves one."""
-        self.authorize(caller, "ListRooms", ALL)
+        self.authorize(caller, ALL, "ListRooms")
         client = self._client(caller)
         # A notice to the room reports each change.
         notices = client.watch(EnvelopeFilter(participant=addresses.SERVICE))
@@ -127,19 +127,19 @@ class MessageOperations:
 
     async def get_room(self, caller: Caller, room: str) -> Room:
         """Return a room. A room that nobody joined has no members."""
-        self.authorize(caller, "ListRooms", addresses.room_address(room))
+        self.authorize(caller, addresses.room_address(room), "ListRooms")
         rooms = await self._client(caller).list_rooms()
         return next((found for found in rooms if found.name == room), Room(name=room))
 
     async def join(self, caller: Caller, room: str, member: str = "") -> Room:
         """Add an agent, or the caller, to a room."""
-        self.authorize(caller, "JoinRoom", addresses.room_address(room))
+        self.authorize(caller, addresses.room_address(room), "JoinRoom")
         with recorded(self._audit, caller, Action.ROOM_JOIN, room=room, agent=member):
             return await self._client(caller).join(room, member)
 
     async def leave(self, caller: Caller, room: str, member: str = "") -> Room:
         """Remove an agent, or the caller, from a room."""
-        self.authorize(caller, "LeaveRoom", addresses.room_address(room))
+        self.authorize(caller, addresses.room_address(room), "LeaveRoom")
         with recorded(self._audit, caller, Action.ROOM_LEAVE, room=room, agent=member):
             return await self._client(caller).leave(room, member)
 
@@ -147,7 +147,7 @@ class MessageOperations:
         """Count a request that arrives within a WebSocket. LimitExceededError: too many."""
         self._streams.count_request(caller)
 
-    def authorize(self, caller: Caller, method: str, subject: str) -> None:
+    def authorize(self, caller: Caller, subject: str, method: str) -> None:
         """Check that the caller may use a method for an agent or a room.
 
         Raises:

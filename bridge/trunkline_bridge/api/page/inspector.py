@@ -11,7 +11,6 @@ from trunkline.a2a_wire.protocol import V0_3, V1_0
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, ErrorWording
 from trunkline.observe.audit import Action, AuditLog
-from trunkline_bridge.a2a.operations.audit import recorded
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import (
     API_PATH,
@@ -22,6 +21,7 @@ from trunkline_bridge.api.page.binding import (
     read_text,
 )
 from trunkline_bridge.api.page.inspection import Inspection, InspectRequest, Report
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.http.handler import Response

@@ -12,9 +12,9 @@ from trunkline.a2a_wire.json_values import Json
 from trunkline.mesh.client import Directory, ToolClient
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.observe.audit import Action, AuditLog
-from trunkline_bridge.a2a.operations.audit import recorded
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import API_PATH, Paths, read_object, read_text
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.caller import Caller
 
 _SERVER: Final = f"{API_PATH}/tool-servers/{{server:segment}}"

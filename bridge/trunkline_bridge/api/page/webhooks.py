@@ -14,7 +14,6 @@ from trunkline.mesh.client.mesh_watch import HostChanges, open_mesh_watch
 from trunkline.mesh.client.methods import canceling
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import webhook_service_pb2
-from trunkline_bridge.a2a.operations.audit import recorded
 from trunkline_bridge.api.page.access import PageAccess, may_use
 from trunkline_bridge.api.page.binding import (
     API_PATH,
@@ -24,6 +23,7 @@ from trunkline_bridge.api.page.binding import (
     read_page_size,
     read_text,
 )
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.permissions import CREATE_PUSH_CONFIG

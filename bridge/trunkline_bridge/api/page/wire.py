@@ -17,7 +17,6 @@ from trunkline.mesh.client import Directory, HostClient, TaskStream
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
-from trunkline_bridge.a2a.operations.audit import recorded
 from trunkline_bridge.a2a.projection import (
     EventId,
     FileLinks,
@@ -31,6 +30,7 @@ from trunkline_bridge.a2a.streams.event_renderer import EventRenderer, EventWrit
 from trunkline_bridge.a2a.versions.jsonrpc_envelope import event_frame
 from trunkline_bridge.api.page.binding import API_PATH, Paths, read_number, read_text
 from trunkline_bridge.api.page.curl_commands import METHODS, TaskCommands
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 

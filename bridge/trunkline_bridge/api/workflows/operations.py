@@ -25,13 +25,13 @@ from trunkline.mesh.client import Directory, HostClient, run_paths
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations.approval_answers import answer_approval
-from trunkline_bridge.a2a.operations.audit import recorded
 from trunkline_bridge.a2a.operations.operations import Operations
 from trunkline_bridge.api.workflows.catalog import (
     PublishedWorkflow,
     VersionDifferences,
     WorkflowCatalog,
 )
+from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.streams import CallerStreams
