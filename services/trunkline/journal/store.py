@@ -1,4 +1,8 @@
-"""The interface of a journal to its store: the records and the Protocol `JournalStore`."""
+"""The interface of a journal to its store: the records and the Protocol `JournalStore`.
+
+`JournalCatalog` in `catalog.py` is the interface by which hosts find, open and take over journals.
+Another kind of store implements both.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
