@@ -9,7 +9,7 @@ from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
-from trunkline.agents.calls.tool_source import MeshTools
+from trunkline.agents.calls.tool_source import TOOL_SERVICE, MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
@@ -113,6 +113,9 @@ async def open_host(
     family = agents[0].card.name
     names = {agent.card.name for agent in agents}
     own = await journals.open_own(family, names)
+    if not own.is_new:
+        # After a restart of all processes, this host may be ready before the tool adapter is.
+        directory.expect_service(TOOL_SERVICE)
     try:
         async with (
             _open_budgets(settings) as budgets,

@@ -9,7 +9,7 @@ import logging
 import re
 import shutil
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class OpenJournal:
 
     journal: Journal
     path: Path
+    is_new: bool = False
+    """It was created by this process, so it contains no tasks of an earlier run."""
 
     @property
     def checkpoint_path(self) -> Path:
@@ -84,7 +86,7 @@ class JournalFolder:
             if contents is not None and not contents.agents <= agents:
                 continue
             if (journal := await self._open_free(name)) is not None:
-                return journal
+                return replace(journal, is_new=contents is None)
         return await self._open_new(family, max(numbers, default=0) + 1)
 
     async def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
@@ -143,7 +145,7 @@ class JournalFolder:
         while True:
             name = _journal_name(family, number)
             try:
-                return await self._open(name)
+                return replace(await self._open(name), is_new=True)
             except JournalUnavailableError:
                 if not await self._catalog.is_in_use(name):
                     raise

@@ -53,3 +53,17 @@ async def test_calls_wait_for_an_adapter_that_starts_again(tmp_path: Path) -> No
 
         ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
         assert texts(ended) == ["4"], status_texts(ended)
+
+
+async def test_calls_wait_for_the_adapter_after_a_restart_of_all_processes(tmp_path: Path) -> None:
+    async with open_small_mesh(tmp_path) as mesh:
+        await mesh.join(caller)
+
+    async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
+        await mesh.join(caller)
+        task_id = await mesh.begin("2+2", agent="caller")
+        await mesh.until(task_id, lambda now: "calling" in status_texts(now))
+        await start_tools(mesh, tmp_path, stack)
+
+        ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
+        assert texts(ended) == ["4"], status_texts(ended)

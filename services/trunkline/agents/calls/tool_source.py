@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from trunkline.core.backoff import RetryWindow
 from trunkline.core.settings import AgentSettings
 from trunkline.errors import (
-    PeerError,
     PeerUnavailableError,
     ToolNotFoundError,
     ToolServerUnavailableError,
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from trunkline.mesh.client.channels import MeshChannel
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
-# A turn that continues on a host that has just started waits this long for the tool adapter.
-_START_TIMEOUT_S: Final = 10.0
 # The time that the process of the adapter may be away.
 _RESTART_TIMEOUT_S: Final = 15.0
 _TASK_RETRY_S: Final = 600.0
@@ -89,8 +86,6 @@ class _Adapter:
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
-        self.has_answered = False
-        """True once it has listed tools."""
         self._channel: MeshChannel | None = None
         self._client: ToolClient | None = None
 
@@ -118,7 +113,7 @@ class MeshTools:
     ) -> None:
         """`options` are the settings of the agent. Without them, all tools may be used.
 
-        Agents may share an `adapter`; then all of them know whether it has answered before.
+        Agents may share an `adapter`.
         """
         self._adapter = adapter or _Adapter(directory)
         self._options = options or AgentSettings()
@@ -128,26 +123,27 @@ class MeshTools:
         return MeshTools(self._adapter.directory, options, adapter=self._adapter)
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
-        """Return the tools of these servers. Waits for a mesh and for servers that are starting.
+        """Return the tools of these servers. Waits for servers that are starting.
 
-        Waits as well for an adapter that has answered before and is away, because its process
+        Waits as well for an adapter that is away although the mesh has one, because its process
         starts again.
         """
-        if self._adapter.directory.revision == 0:
-            # The call says which error it was.
-            with suppress(PeerError):
-                await self._adapter.directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
-        window = RetryWindow(_RESTART_TIMEOUT_S if self._adapter.has_answered else 0.0)
+        directory = self._adapter.directory
+        is_expected = directory.is_service_expected(TOOL_SERVICE)
+        window = RetryWindow(_RESTART_TIMEOUT_S if is_expected else 0.0)
         while True:
+            revision = directory.revision
             try:
                 # Servers that are still starting then count as unavailable.
                 response = await self._adapter.client().wait_for_tools(
                     tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
                 )
             except PeerUnavailableError as error:
-                await asyncio.sleep(window.next_pause_s(_name_adapter(error)))
+                pause_s = window.next_pause_s(_name_adapter(error))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await directory.wait_for_change(revision)
             else:
-                self._adapter.has_answered = True
                 return self._build_listing(servers, response)
 
     async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
@@ -219,7 +215,3 @@ def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
     """Return an error that says which process can't be reached."""
     is_address = error.peer != TOOL_SERVICE
     return replace(error, peer=f"the tool adapter at {error.peer}") if is_address else error
-
-
-def _has_tools(directory: Directory) -> bool:
-    return any(TOOL_SERVICE in host.services for host in directory.hosts)

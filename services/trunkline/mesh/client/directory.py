@@ -71,6 +71,8 @@ class Directory:
         self._exit_stack = AsyncExitStack()
         # After a restart of the registry, an agent or a task that no host has may still exist.
         self._has_missing_hosts = False
+        # Services that some host serves, or did before.
+        self._expected_services: set[str] = set()
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.lost_hosts: tuple[registry_service_pb2.Host, ...] = ()
         """The latest hosts that died, with the journals that no other host has."""
@@ -155,6 +157,17 @@ class Directory:
         if address := self._find_service(full_name):
             return self._channels.get(address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
+
+    def expect_service(self, full_name: str) -> None:
+        """Note that the mesh has a service, as a process knows from an earlier run."""
+        self._expected_services.add(full_name)
+
+    def is_service_expected(self, full_name: str) -> bool:
+        """Return False if the registry has answered, and no host is known to have the service.
+
+        If no host serves an expected service, its process is away and may soon be back.
+        """
+        return self.revision == 0 or full_name in self._expected_services
 
     def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a stub of the span store.
@@ -349,6 +362,7 @@ class Directory:
             agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
         }
         self._note_journals(hosts)
+        self._expected_services.update(name for host in hosts for name in host.services)
         for address in called - addresses - {self._registry_address}:
             self._channels.retire(address)
         changed = self._channels.expect(hosts, registry_address=self._registry_address)
