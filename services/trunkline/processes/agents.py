@@ -193,11 +193,9 @@ def _list_builders(
     plugins: Mapping[str, AgentPlugin[Any]],
 ) -> dict[str, Callable[[], Agent]]:
     """Return the functions that build the agents that can be named, by name."""
-    mesh_tools = MeshTools(directory)
 
     def choose_tools(name: str) -> ToolSource:
-        options = settings.agent_options.get(name)
-        return mesh_tools.restrict(options) if options else mesh_tools
+        return MeshTools(directory, settings.agent_options.get(name))
 
     choose_model = partial(ModelChoice.for_agent, settings)
 

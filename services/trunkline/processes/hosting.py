@@ -86,10 +86,8 @@ async def open_host(
         ConfigurationError: an agent's settings are invalid.
         JournalUnavailableError: there is no journal, and none can be made.
     """
-    tools = MeshTools(directory)
     agents = [
-        connect_calls(apply_options(agent, settings), directory, tools, settings)
-        for agent in agents
+        connect_calls(apply_options(agent, settings), directory, settings) for agent in agents
     ]
 
     async def cancel_child(task_id: str, account: str) -> None:
@@ -202,16 +200,13 @@ def load_agent_options(
     )
 
 
-def connect_calls(
-    agent: Agent, directory: Directory, tools: MeshTools, settings: Settings
-) -> Agent:
+def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Agent:
     """Return the agent with the agents and tools of the mesh, for the calls of its function."""
     if not isinstance(agent, FunctionAgent):
         return agent
-    options = settings.agent_options.get(agent.card.name)
     callees = MeshCallees(
         directory,
-        tools.restrict(options) if options else tools,
+        MeshTools(directory, settings.agent_options.get(agent.card.name)),
         ChildLimits.from_settings(settings),
         agent.model or ModelResults(ModelChoice.for_agent(settings, agent.card.name)),
     )

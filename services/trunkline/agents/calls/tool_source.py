@@ -81,46 +81,15 @@ class ToolSource(Protocol):
         """
 
 
-class _Adapter:
-    """The mesh's tool adapter, as the agents of a process reach it."""
-
-    def __init__(self, directory: Directory) -> None:
-        self.directory = directory
-        self._channel: MeshChannel | None = None
-        self._client: ToolClient | None = None
-
-    def client(self) -> ToolClient:
-        """Return the client of the adapter where it is now.
-
-        Raises:
-            PeerUnavailableError: no live host serves tools.
-        """
-        channel = self.directory.channel_for_service(TOOL_SERVICE)
-        if self._client is None or channel is not self._channel:
-            self._channel, self._client = channel, ToolClient(channel)
-        return self._client
-
-
 class MeshTools:
     """The tools of the mesh's tool adapter, or those of them that an agent may use."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        options: AgentSettings | None = None,
-        *,
-        adapter: _Adapter | None = None,
-    ) -> None:
-        """`options` are the settings of the agent. Without them, all tools may be used.
-
-        Agents may share an `adapter`.
-        """
-        self._adapter = adapter or _Adapter(directory)
+    def __init__(self, directory: Directory, options: AgentSettings | None = None) -> None:
+        """`options` are the settings of the agent. Without them, all tools may be used."""
+        self._directory = directory
         self._options = options or AgentSettings()
-
-    def restrict(self, options: AgentSettings) -> "MeshTools":
-        """Return the tools of the same adapter that an agent with these settings may use."""
-        return MeshTools(self._adapter.directory, options, adapter=self._adapter)
+        self._channel: MeshChannel | None = None
+        self._client: ToolClient | None = None
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting.
@@ -128,14 +97,14 @@ class MeshTools:
         Waits as well for an adapter that is away although the mesh has one, because its process
         starts again.
         """
-        directory = self._adapter.directory
+        directory = self._directory
         is_expected = directory.is_service_expected(TOOL_SERVICE)
         window = RetryWindow(_RESTART_TIMEOUT_S if is_expected else 0.0)
         while True:
             revision = directory.revision
             try:
                 # Servers that are still starting then count as unavailable.
-                response = await self._adapter.client().wait_for_tools(
+                response = await self._open_client().wait_for_tools(
                     tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
                 )
             except PeerUnavailableError as error:
@@ -148,7 +117,7 @@ class MeshTools:
 
     async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
         """Yield the tools of these servers now and after each change."""
-        async with aclosing(self._adapter.client().watch_tools(tuple(servers))) as responses:
+        async with aclosing(self._open_client().watch_tools(tuple(servers))) as responses:
             async for response in responses:
                 yield self._build_listing(servers, response)
 
@@ -181,7 +150,7 @@ class MeshTools:
 
         while True:
             try:
-                return await self._adapter.client().call_tool(
+                return await self._open_client().call_tool(
                     request, on_progress=note_progress, on_task=note_task
                 )
             except (PeerUnavailableError, ToolServerUnavailableError) as error:
@@ -198,7 +167,14 @@ class MeshTools:
 
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task through the adapter."""
-        await self._adapter.client().cancel_tool_task(request)
+        await self._open_client().cancel_tool_task(request)
+
+    def _open_client(self) -> ToolClient:
+        """Return a client of the adapter at the address where it is now."""
+        channel = self._directory.channel_for_service(TOOL_SERVICE)
+        if self._client is None or channel is not self._channel:
+            self._channel, self._client = channel, ToolClient(channel)
+        return self._client
 
     def _build_listing(self, names: Sequence[str], response: ListedTools) -> ToolListing:
         problems = dict.fromkeys(names, "it is not in the mcpServers file")
