@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind
 
 from trunkline.agents.calls.child_readers import ArtifactForwarder, ChildReader
 from trunkline.agents.calls.outcome import MAX_TEXT_CHARS, Outcome, failed_outcome, shorten
-from trunkline.agents.calls.transcript import Transcript
+from trunkline.agents.calls.transcript import ALL_KINDS, Transcript
 from trunkline.core.settings import Settings
 from trunkline.errors import (
     PeerError,
@@ -345,10 +345,8 @@ class _ChildTurn:
             for sealed in batches:
                 if self._rejection is not None:
                     raise self._rejection
-                batch = transcript.parse_batch(sealed)
-                transcript.apply_batch(batch)
-                self._count_bytes(sealed)
-                await self._reader.take(sealed, batch)
+                self._take(sealed, transcript)
+                await self._reader.make_room()
                 if transcript.approval_events:
                     await self._forward_approvals(transcript)
                 if transcript.is_over:
@@ -362,30 +360,29 @@ class _ChildTurn:
         The first batch that has other events or has to wait is left to `_read`, with all batches
         after it.
         """
-        count, reader = 0, self._reader
+        count = 0
         try:
             for sealed in batches:
-                size = len(sealed)
-                if self._bytes + size > self._limits.content_bytes or not reader.can_take_now:
+                if not (self._reader.has_room and self._take(sealed, transcript, kinds=_TEXT)):
                     break
-                batch = transcript.parse_batch(sealed)
-                if batch.header.kinds != _TEXT:
-                    break
-                transcript.apply_batch(batch)
-                self._bytes += size
-                reader.take_now(sealed, batch)
                 count += 1
         except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
         self._idle.resume()
         return count
 
-    def _count_bytes(self, sealed: bytes) -> None:
+    def _take(self, sealed: bytes, transcript: Transcript, *, kinds: int = ALL_KINDS) -> bool:
+        """Take the next batch. Returns False if it has other kinds of events than `kinds`."""
+        batch = transcript.apply(sealed, kinds=kinds)
+        if batch is None:
+            return False
         self._bytes += len(sealed)
         limit = self._limits.content_bytes
         if self._bytes > limit:
             problem = f"it sent more than {limit / _MIB:.3g} MiB in one turn; ask it for less"
             raise PeerProtocolError(self._peer, problem)
+        self._reader.take(sealed, batch)
+        return True
 
     async def _forward_approvals(self, transcript: Transcript) -> None:
         """Record the new approval requests and answers of the child in the parent."""
