@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from opentelemetry.trace import SpanKind
@@ -27,7 +28,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import EventKind, parse_journal_id
-from trunkline.mesh.client import Directory, ResumingStream, TaskStream, allocate_task_id
+from trunkline.mesh.client import Directory, ResumingStream, allocate_task_id
 from trunkline.mesh.client.idle_timeout import IdleTimeout
 from trunkline.observe import telemetry
 from trunkline.tasks.approvals import build_answer_message
@@ -333,12 +334,12 @@ class _ChildTurn:
         async with watch as stream:
             return await self._read(stream, transcript)
 
-    async def _read(self, stream: TaskStream, transcript: Transcript) -> Outcome:
+    async def _read(self, stream: ResumingStream, transcript: Transcript) -> Outcome:
         """Read a stream until the turn of the child ends."""
         self._transcript = transcript
         if transcript.is_over:
             return transcript.outcome()
-        stream.set_sink(lambda batches: self._take_texts(batches, transcript))
+        stream.set_sink(partial(self._take_texts, transcript))
         async for batches in stream:
             # The time that the reader takes does not count as idle time of the child.
             self._idle.pause()
@@ -354,7 +355,7 @@ class _ChildTurn:
             self._idle.resume()
         raise PeerProtocolError(self._peer, "its stream ended before its task")
 
-    def _take_texts(self, batches: list[bytes], transcript: Transcript) -> int:
+    def _take_texts(self, transcript: Transcript, batches: list[bytes]) -> int:
         """Take batches of text only, as they arrive; return their number.
 
         The first batch that has other events or has to wait is left to `_read`, with all batches
