@@ -33,7 +33,7 @@ from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.journals import JournalFolder
-from trunkline.processes.takeover import Takeover, adopt_journal, claim_standby_names
+from trunkline.processes.takeover import Takeover, adopt_journals, claim_standby_names
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
@@ -132,8 +132,7 @@ async def open_host(
                 budgets=budgets,
             ) as host,
         ):
-            for free in await journals.open_free(family, names):
-                await adopt_journal(host, free)
+            await adopt_journals(host, journals, family)
             yield host
     finally:
         await own.journal.close()
