@@ -19,8 +19,8 @@ from trunkline.agents.calls.tool_questions import (
     render_question,
 )
 from trunkline.cli.attachments import create_file
+from trunkline.cli.directory import open_directory
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
 from trunkline.core.json_values import message_to_dict, struct_json
@@ -176,8 +176,8 @@ async def call_tool(
 
     handle = request.continuation.task_handle
     response = tool_service_pb2.CallToolResponse()
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        client = view.tool_client()
+    async with open_directory(mesh, is_traced=True) as directory:
+        client = directory.tool_client()
         try:
             async with aclosing(client.call_tool(request)) as responses:
                 async for response in responses:
@@ -210,8 +210,8 @@ async def cancel_call(
     """
     if not handle:
         return
-    async with open_mesh_view(mesh) as view:
-        await view.tool_client().cancel_tool_task(
+    async with open_directory(mesh) as directory:
+        await directory.tool_client().cancel_tool_task(
             tool_service_pb2.CancelToolTaskRequest(
                 server=request.server, tool=request.tool, handle=handle
             )

@@ -1,6 +1,7 @@
 """Scripted MCP servers, and functions that wait for their state."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,8 +15,10 @@ from harness.polling import wait_for
 from trunkline.core.json_values import update_struct
 from trunkline.mesh.client import ToolClient
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.tools.tool_call import ToolCall
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import tool_service_pb2
 
 AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
@@ -25,6 +28,16 @@ PLAIN = ServerConfig(
 )
 READY_TIMEOUT_S = 300.0
 QUICK = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, grace_s=1.0)
+
+
+class OpenGate(ApprovalGate):
+    """Admits every call, for tests whose subject is the server behind the gate."""
+
+    async def check(self, tool: tool_service_pb2.Tool, call: ToolCall) -> None:
+        pass
+
+
+OPEN_GATE = OpenGate(None, UsedApprovals(Path(os.devnull)))
 
 
 def awkward(**more: object) -> ServerConfig:
@@ -79,7 +92,7 @@ async def call(
     adapter: ToolAdapter, tool: str, server: str = "awkward", **arguments: object
 ) -> tool_service_pb2.ToolResult:
     requested = ToolCall(tool_request(tool, **arguments), ignore)
-    return await adapter.get_server(server, tool).call(requested)
+    return await adapter.get_server(server, tool).call(requested, OPEN_GATE)
 
 
 def tool_request(tool: str, **arguments: object) -> tool_service_pb2.CallToolRequest:

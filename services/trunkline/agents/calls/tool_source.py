@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from trunkline.core.backoff import RetryWindow
 from trunkline.core.settings import AgentSettings
@@ -14,21 +14,17 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.client.services import (
     TOOL_SERVERS_TIMEOUT_S,
     ListedTools,
-    ToolClient,
 )
 from trunkline.v1 import tool_service_pb2
-
-if TYPE_CHECKING:
-    from trunkline.mesh.client.channels import MeshChannel
 
 OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
 OnTask: TypeAlias = Callable[[str], Awaitable[None]]
 """Called with the handle of the task that a call became."""
 
-TOOL_SERVICE = "trunkline.v1.ToolService"
 # The time that the process of the adapter may be away.
 _RESTART_TIMEOUT_S: Final = 15.0
 _TASK_RETRY_S: Final = 600.0
@@ -90,8 +86,6 @@ class MeshTools:
         """`options` are the settings of the agent. Without them, all tools may be used."""
         self._directory = directory
         self._options = options or AgentSettings()
-        self._channel: MeshChannel | None = None
-        self._client: ToolClient | None = None
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting.
@@ -106,7 +100,7 @@ class MeshTools:
             revision = directory.revision
             try:
                 # Servers that are still starting then count as unavailable.
-                response = await self._open_client().wait_for_tools(
+                response = await self._directory.tool_client().wait_for_tools(
                     tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
                 )
             except PeerUnavailableError as error:
@@ -119,7 +113,7 @@ class MeshTools:
 
     async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
         """Yield the tools of these servers now and after each change."""
-        async with aclosing(self._open_client().watch_tools(tuple(servers))) as responses:
+        async with aclosing(self._directory.tool_client().watch_tools(tuple(servers))) as responses:
             async for response in responses:
                 yield self._build_listing(servers, response)
 
@@ -141,7 +135,7 @@ class MeshTools:
         window = RetryWindow(_TASK_RETRY_S)
         while True:
             try:
-                async with aclosing(self._open_client().call_tool(request)) as responses:
+                async with aclosing(self._directory.tool_client().call_tool(request)) as responses:
                     async for response in responses:
                         if response.HasField("result"):
                             return response.result
@@ -162,14 +156,7 @@ class MeshTools:
 
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task through the adapter."""
-        await self._open_client().cancel_tool_task(request)
-
-    def _open_client(self) -> ToolClient:
-        """Return a client of the adapter at the address where it is now."""
-        channel = self._directory.channel_for_service(TOOL_SERVICE)
-        if self._client is None or channel is not self._channel:
-            self._channel, self._client = channel, ToolClient(channel)
-        return self._client
+        await self._directory.tool_client().cancel_tool_task(request)
 
     def _build_listing(self, names: Sequence[str], response: ListedTools) -> ToolListing:
         problems = dict.fromkeys(names, "it is not in the mcpServers file")
