@@ -9,7 +9,7 @@ from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
-from trunkline.agents.calls.tool_source import TOOL_SERVICE, MeshTools
+from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
@@ -27,6 +27,7 @@ from trunkline.core.settings import (
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
 from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from harness.mcp import asking_server
@@ -106,17 +106,8 @@ async def collect_responses(
     client: ToolClient, request: tool_service_pb2.CallToolRequest
 ) -> list[tool_service_pb2.CallToolResponse]:
     """Return what a call of a tool yields: its progress, its task, and its result."""
-    responses: list[tool_service_pb2.CallToolResponse] = []
-
-    async def note_progress(progress: tool_service_pb2.ToolProgress) -> None:
-        responses.append(tool_service_pb2.CallToolResponse(progress=progress))
-
-    async def note_task(handle: str) -> None:
-        task = tool_service_pb2.ToolTask(handle=handle)
-        responses.append(tool_service_pb2.CallToolResponse(task=task))
-
-    result = await client.call_tool(request, on_progress=note_progress, on_task=note_task)
-    return [*responses, tool_service_pb2.CallToolResponse(result=result)]
+    async with aclosing(client.call_tool(request)) as responses:
+        return [response async for response in responses]
 
 
 async def wait_for_file(path: Path) -> None:

@@ -193,12 +193,13 @@ async def test_closing_a_tool_call_cancels_it_in_the_adapter(
     request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
     begun = asyncio.Event()
 
-    async def note_progress(_progress: tool_service_pb2.ToolProgress) -> None:
-        begun.set()
+    async def read() -> None:
+        async with aclosing(ToolClient(channel).call_tool(request)) as responses:
+            async for _ in responses:
+                begun.set()
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        calling = ToolClient(channel).call_tool(request, on_progress=note_progress)
-        call = group.create_task(calling)
+        call = group.create_task(read())
         await begun.wait()
         assert not tools.ended.is_set()
         call.cancel()
