@@ -87,7 +87,7 @@ class Bridge:
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
         rates = RequestRates(settings.limits)
-        streams = CallerStreams(settings.limits, rates)
+        streams = CallerStreams(settings.limits)
         callers = CallerFactory(authenticator, settings, rates, audit)
         guard = AddressGuard(settings.allow_webhook)
         webhooks = WebhookRegistrations(directory, guard)
@@ -122,7 +122,7 @@ class Bridge:
         files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
         message_operations = MessageOperations(directory, streams, audit)
         messages = MessageBinding(message_operations, callers)
-        rooms = RoomSockets(message_operations, callers, in_flight)
+        rooms = RoomSockets(message_operations, callers, rates, in_flight)
         workflow_operations = WorkflowOperations(
             directory, operations, catalog, streams, audit, patience_s=settings.patience_s
         )
@@ -137,7 +137,7 @@ class Bridge:
             from trunkline_bridge.api.graphql.sockets import GraphQLSockets
 
             schema = MeshSchema(settings.graphql)
-            mesh = MeshAccess(message_operations, workflow_operations, settings.graphql)
+            mesh = MeshAccess(message_operations, workflow_operations, rates, settings.graphql)
             binding = build_handler(GraphQLBinding(schema, mesh, callers))
             sockets = GraphQLSockets(schema, mesh, callers, in_flight)
             return [Route(GRAPHQL_PATH, binding), WebSocketRoute(GRAPHQL_PATH, sockets)]

@@ -9,13 +9,13 @@ from pathlib import Path
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.sse_client import ClientFold, call, sse, user_message
 from harness.agents.fuzz_agents import act, texts_of
+from harness.journal.builders import fold_batches
 from harness.mesh.processes import WITH_HARNESS, read_line, running_process
 from harness.promise_scale import PromiseScale
 from trunkline import TaskContext, agent, get_turn_runtime
 from trunkline.agents import FunctionAgent
 from trunkline.core.settings import Settings
 from trunkline.journal.batches import parse_batch
-from trunkline.journal.fold import fold_batches
 from trunkline.mesh.client import Directory
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 

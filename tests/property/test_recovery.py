@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from harness.agents.inline_agents import NOTHING, define_runtime, message, status_texts
 from harness.examples import share
+from harness.journal.builders import delta_event
 from harness.journal.host_death import find_replayed, replay_journal
 from harness.journal.opening import open_journal
 from trunkline.journal.batches import parse_batch
-from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
+from trunkline.journal.events import EventKind, build_draft, parse_header, seal
 from trunkline.journal.journal import Journal
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State

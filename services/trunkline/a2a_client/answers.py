@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from trunkline.a2a_wire.named_artifacts import STEP_KEY
 from trunkline.a2a_wire.roles import ROLE_KEY, ArtifactRole, artifact_kind
 from trunkline.core.json_values import find_member, has_member, read_text, struct_json, value_json
 from trunkline.core.parts import join_texts
@@ -12,8 +13,6 @@ from trunkline.errors import PeerProtocolError
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
 
 _APPROVALS_KEY: Final = "trunkline/approvals"
-# The step of an artifact in the plan: `step-1`, `step-2`, ….
-_STEP_KEY: Final = "trunkline/step"
 # Artifacts that report progress.
 _PROGRESS_ROLES: Final = frozenset({ArtifactRole.PLAN, ArtifactRole.NOTICE})
 # Of agents whose artifacts have our names and no roles.
@@ -181,7 +180,7 @@ def artifact_role(artifact: artifact_pb2.Artifact) -> str:
 
 def artifact_step(artifact: artifact_pb2.Artifact) -> int:
     """Return the number of the plan's step that an artifact belongs to; 0 without one."""
-    number = read_text(artifact.metadata, _STEP_KEY).rpartition("-")[2]
+    number = read_text(artifact.metadata, STEP_KEY).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 

@@ -1,6 +1,5 @@
 """Connects commands to a mesh, and finds its hosts."""
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -12,7 +11,8 @@ from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import is_mesh_named, resolve_mesh_settings
 from trunkline.cli.times import render_age
 from trunkline.core.identity import load_credentials
-from trunkline.core.settings import ENV_PREFIX, HostPort
+from trunkline.core.network import is_listening
+from trunkline.core.settings import ENV_PREFIX
 from trunkline.errors import (
     PeerHandshakeError,
     PeerUnavailableError,
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 _NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
 _NO_URL: Final = "; TRUNKLINE_URL is not for this command, TRUNKLINE_MESH is"
-_CONNECT_TIMEOUT_S: Final = 2.0
 
 
 class _CommandDirectory(Directory):
@@ -107,7 +106,7 @@ async def open_directory(
     try:
         credentials = load_credentials(settings)
     except UnauthenticatedError as error:
-        if await _accepts_connections(settings.mesh):
+        if await is_listening(f"http://{address}"):
             raise
         raise PeerUnavailableError(address, _describe_no_mesh(mesh)) from error
     async with ChannelPool(credentials) as channels:
@@ -132,14 +131,3 @@ async def open_directory(
 def _describe_no_mesh(mesh: str | None) -> str:
     has_only_url = is_mesh_named(None) and not (mesh or os.environ.get(f"{ENV_PREFIX}MESH"))
     return f"{_NO_MESH}{_NO_URL}" if has_only_url else _NO_MESH
-
-
-async def _accepts_connections(address: HostPort) -> bool:
-    """Return True if a server listens at an address."""
-    try:
-        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(address.host, address.port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True

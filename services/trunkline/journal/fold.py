@@ -522,17 +522,3 @@ def _apply_created(
     task.history.append(created.message)
     if created.HasField("metadata"):
         task.metadata.CopyFrom(created.metadata)
-
-
-def fold_batches(
-    task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
-) -> snapshot_pb2.TaskSnapshot:
-    """Return the snapshot after sealed batches. They follow `snapshot` if it is set.
-
-    Raises:
-        InvalidAgentResponseError: the events break the contract, or sequences are missing.
-    """
-    fold = Fold(task_id, snapshot)
-    for sealed in batches:
-        fold.apply(event_pb2.EventBatch.FromString(sealed))
-    return fold.snapshot()
