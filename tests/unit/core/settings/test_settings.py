@@ -515,6 +515,10 @@ def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
     assert "blue" not in repr(scale)
 
 
+def test_remote_agents_cannot_be_set_by_a_variable(tmp_path: Path) -> None:
+    assert "as a table into trunkline.toml" in load_error(tmp_path, env={"TRUNKLINE_REMOTES": "x"})
+
+
 def test_defaults_alone_are_read_without_the_settings_library(tmp_path: Path) -> None:
     # A process of its own: in this one, other tests have imported everything.
     probe = (
@@ -528,13 +532,9 @@ def test_defaults_alone_are_read_without_the_settings_library(tmp_path: Path) ->
     assert done.stdout.split() == [b"True", b"False"]
 
 
-@pytest.mark.parametrize(
-    "setting", ["agent_timeouts", *(setting.name for setting in fields(Settings))]
-)
-def test_a_variable_is_read_if_nothing_else_is_set(
-    monkeypatch: pytest.MonkeyPatch, setting: str, tmp_path: Path
+def test_any_variable_is_read_if_nothing_else_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    environment = {f"TRUNKLINE_{setting.upper()}": "any"}
     read: list[object] = []
 
     def read_settings(**sources: object) -> Settings:
@@ -542,8 +542,11 @@ def test_a_variable_is_read_if_nothing_else_is_set(
         return Settings()
 
     monkeypatch.setattr("trunkline.core.settings.sources.read_settings", read_settings)
-    load_settings(environment=environment, folder=tmp_path)
-    assert read == [environment]
+    names = ("agent_timeouts", "tls_certificate", *(setting.name for setting in fields(Settings)))
+    environments = [{f"TRUNKLINE_{name.upper()}": "any"} for name in names]
+    for environment in environments:
+        load_settings(environment=environment, folder=tmp_path)
+    assert read == environments
 
 
 def test_tls_is_one_table_whose_paths_start_at_the_file(tmp_path: Path) -> None:
