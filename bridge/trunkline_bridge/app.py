@@ -54,7 +54,7 @@ class Bridge:
     """The public side of a mesh: serves every registered agent over A2A.
 
     The bridge stores nothing between requests and looks up the agent of each request, so an agent
-    is public as soon as it registers. It is an ASGI application; `grpc` has the gRPC handlers.
+    is public as soon as it registers. `http` is the ASGI application, `grpc` has the gRPC handlers.
 
     The process that serves them keeps `directory` open and fills in `addresses`. Before it stops,
     it calls `abort_requests` and `grpc.abort_all`.
@@ -182,7 +182,8 @@ class Bridge:
             default=not_found,
         )
 
-        self._app = _allow_origins(self._serve, settings.allowed_origins)
+        # Browsers' preflight requests, which have no credentials, are answered first.
+        self.http: ASGIApp = _allow_origins(self._serve_http, settings.allowed_origins)
 
         def build_refusal(binding: Binding) -> RefusingHandler:
             return RefusingHandler(binding, settings, heartbeats)
@@ -203,14 +204,8 @@ class Bridge:
             default=not_found,
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, within a span.
-
-        Browsers' preflight requests have no credentials.
-        """
-        await self._app(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request within a span, unless its host is refused."""
         with http_request_span(scope, send) as request:
             router = self._router
             scope = with_origin_form(scope)

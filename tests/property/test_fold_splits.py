@@ -130,7 +130,8 @@ def test_a_child_read_again_from_any_sequence_adds_each_text_once(
     ]
     rest = [trim_batch(batch, restart) for batch in batches if last_sequence(batch) > restart]
     for child_batch in (*first, *rest):
-        for spliced in splice(child_batch, agent="child-agent", forwarded=forwarded_sequences):
+        parsed = parse_batch(child_batch)
+        for spliced in splice(child_batch, parsed, agent="child", forwarded=forwarded_sequences):
             body = event_pb2.EventBatch.FromString(spliced.body)
             body.header.task_id = "parent"
             body.header.first_sequence = parent.sequence + 1

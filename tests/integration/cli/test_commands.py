@@ -25,8 +25,8 @@ from harness.mesh.command_line import (
 from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.polling import wait_for
 from trunkline import Client
+from trunkline.cli.directory import open_directory
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -89,8 +89,10 @@ async def working_task(mesh: MeshProcess, agent: str) -> snapshot_pb2.TaskSummar
     working = task_pb2.TASK_STATE_WORKING
     request = task_service_pb2.ListTasksRequest(agent=agent, state=working, page_size=1)
     end = time.monotonic() + LIMIT_S
-    async with open_mesh_view(mesh.mesh_address) as view:
-        (host,) = [view.host_client(host) for host in view.hosts if host.journal_ids]
+    async with open_directory(mesh.mesh_address) as directory:
+        (host,) = [
+            directory.client_at(host.address) for host in directory.hosts if host.journal_ids
+        ]
         while True:
             for task in (await host.tasks.ListTasks(request)).tasks:
                 return task

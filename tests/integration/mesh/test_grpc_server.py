@@ -1,7 +1,9 @@
 """A gRPC server: its addresses, its reflection and health, and the calls that it refuses."""
 
+import gc
 import re
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,13 @@ async def test_a_server_listens_at_several_addresses_and_reports_them(
     assert unix == path
     for address in (tcp, ipv6, unix):
         assert await list_agents_at(address) == 0
+
+
+async def test_a_server_that_was_never_started_is_freed() -> None:
+    """Otherwise grpc polls for it to the end of the interpreter, and prints an error there."""
+    server = weakref.ref(MeshServer(mesh_credentials()))
+    gc.collect()
+    assert server() is None
 
 
 async def test_a_socket_in_use_is_not_replaced_and_a_stale_one_is(

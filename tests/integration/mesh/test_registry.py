@@ -1,6 +1,8 @@
 """Hosts register, renew, fall silent and leave, and every watcher sees it."""
 
 import asyncio
+import errno
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from trunkline.core.identity import Identity, Role
 from trunkline.errors import (
     AgentNameTakenError,
     AgentNotFoundError,
+    ConfigurationError,
     HostNotFoundError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -491,6 +494,86 @@ async def test_a_host_that_does_not_return_to_a_restarted_registry_is_lost(
         await directory.wait_until(lambda d: not d.lost_hosts, timeout_s=PATIENCE_S)
         with pytest.raises(AgentNotFoundError):
             directory.get_agent("math")
+
+
+class Disk:
+    """Delays or refuses the writes of one file, as the disk of a busy or full machine does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+        self.works = threading.Event()
+        self.is_full = False
+        replace = Path.replace
+
+        def write(temporary: Path, target: Path) -> Path:
+            if target.name == file:
+                if self.is_full:
+                    raise OSError(errno.ENOSPC, "no space left on device")
+                assert self.works.wait(PATIENCE_S)
+            return replace(temporary, target)
+
+        monkeypatch.setattr(Path, "replace", write)
+
+
+async def test_no_registration_waits_for_the_file_of_known_hosts(
+    channels: ChannelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, "hosts.json")
+    async with asyncio.timeout(PATIENCE_S):
+        async with registry_at(folder=tmp_path) as address:
+            registry = RegistryClient(channels.get(address))
+            try:
+                await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
+                await registry.register(host("h-2", journal_id="bbbbbbbb"))
+                await registry.deregister("h-2")
+                assert names(await registry.list_agents()) == ["h-1"]
+            finally:
+                disk.works.set()
+        # The file is up to date when the registry ends.
+        async with registry_at(folder=tmp_path) as address:
+            found = await RegistryClient(channels.get(address)).read_hosts()
+            assert names(found.lost_hosts) == ["h-1"]
+
+
+async def test_a_registration_whose_owner_is_written_slowly_is_refused_and_then_done(
+    channels: ChannelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, "journal-owners.json")
+    async with asyncio.timeout(PATIENCE_S):
+        async with registry_at(folder=tmp_path) as address:
+            registry = RegistryClient(channels.get(address))
+            wanted = host("h-1", "math", journal_id="aaaaaaaa")
+            try:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.3):
+                        await registry.register(wanted)
+                assert await registry.list_agents() == []
+                # Its own journals have an owner, so it waits for nobody.
+                await registry.register(host("h-2"))
+            finally:
+                disk.works.set()
+            await registry.register(wanted)
+            assert names(await registry.list_agents()) == ["h-2", "h-1"]
+        async with registry_at(folder=tmp_path) as address:
+            registry = RegistryClient(channels.get(address))
+            assert await registry.release_journals(["aaaaaaaa"]) == ["aaaaaaaa"]
+
+
+async def test_a_registration_is_refused_as_long_as_its_owner_cannot_be_written(
+    channels: ChannelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, "journal-owners.json")
+    disk.works.set()
+    disk.is_full = True
+    async with registry_at(folder=tmp_path) as address:
+        registry = RegistryClient(channels.get(address))
+        wanted = host("h-1", "math", journal_id="aaaaaaaa")
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="no space left"):
+                await registry.register(wanted)
+            assert await registry.list_agents() == []
+        disk.is_full = False
+        await registry.register(wanted)
+        assert names(await registry.list_agents()) == ["h-1"]
 
 
 async def test_a_directory_keeps_its_hosts_while_the_registry_is_down_and_catches_up(
