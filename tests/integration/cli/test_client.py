@@ -37,6 +37,8 @@ WORKING = {"task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STA
 WAITING = {
     "task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}
 }
+
+
 @dataclass
 class Call:
     """A received request, and the connection for its answer."""

@@ -331,7 +331,6 @@ async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
     "command",
     [
         "agents",
-        "watch ID",
         "events ID --follow",
         "top --json",
         "logs --follow",
