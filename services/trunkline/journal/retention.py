@@ -18,6 +18,8 @@ _NS_PER_S: Final = 1_000_000_000
 _SCAN_LIMIT: Final = 64
 # The largest number of tasks that one write compacts.
 _TASKS_PER_STEP: Final = 16
+# The store may be able to read the task then.
+_RETRY_NS: Final = 3600 * _NS_PER_S
 # The largest number of batches that one write deletes. A write may run on the event loop.
 _EVENTS_PER_STEP: Final = 512
 
@@ -64,8 +66,9 @@ class Compactor:
         self._expired: tuple[str, ...] = ()
         # The fold of the first due task so far.
         self._fold: Fold | None = None
-        # Tasks that could not be folded stay unchanged. `trunkline data check` names damaged ones.
-        self._unfoldable: set[str] = set()
+        # Tasks that could not be folded stay unchanged, with the time of the next try by the
+        # journal's age. `trunkline data check` names damaged ones.
+        self._unfoldable: dict[str, int] = {}
         self.deleted_count: int = 0
         self.compacted_count: int = 0
 
@@ -91,6 +94,9 @@ class Compactor:
         compacted = await self._store.list_ended(
             age_ns, stage=TaskStage.COMPACTED, limit=_SCAN_LIMIT
         )
+        self._unfoldable = {
+            task_id: retry_ns for task_id, retry_ns in self._unfoldable.items() if retry_ns > age_ns
+        }
         due = await self._store.list_ended(
             age_ns - int(compact_s * _NS_PER_S),
             stage=TaskStage.READABLE,
@@ -103,7 +109,7 @@ class Compactor:
     async def next_step(self, budget_bytes: int) -> RetentionStep | None:
         """Fold about this many bytes, and return the next write if one is ready.
 
-        After any error of a fold, its task is skipped.
+        After any error of a fold, its task is skipped for an hour.
 
         Raises:
             JournalUnavailableError: a task can't be read.
@@ -167,7 +173,7 @@ class Compactor:
                 raise InvalidAgentResponseError(row.agent, f"no events after {fold.sequence}")
         except Exception:
             # The fold may be applied in part, so that it can't go on.
-            self._unfoldable.add(row.task_id)
+            self._unfoldable[row.task_id] = self._store.clock.age_ns() + _RETRY_NS
             self._due.popleft()
             self._fold = None
             raise

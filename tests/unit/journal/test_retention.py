@@ -23,6 +23,7 @@ from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 AT_ONCE = Retention(compact_after_s=0)
 NOTHING = Retention(compact_after_s=0, retain_s=0)
 NEVER = Retention(compact_after_s=1e9, retain_s=1e9)
+HOUR_NS = 3600 * 10**9
 ORIGIN = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
 
 
@@ -272,8 +273,8 @@ async def test_maintenance_is_tried_again_after_any_error(
     await journal.close()
 
 
-async def test_a_task_whose_fold_fails_delays_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_task_whose_fold_fails_delays_no_other_and_is_tried_again_after_an_hour(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore.open(tmp_path / "journal.db")
     journal = Journal(store, [], retention=AT_ONCE)
@@ -289,6 +290,11 @@ async def test_a_task_whose_fold_fails_delays_no_other(
     await wait_until_compacted(journal, other)
     assert (await journal.row(failing)).first_available == 1
     assert caplog.text.count("task.not_compacted") == 1
+
+    store.read = read  # type: ignore[method-assign]
+    age_ns = store.clock.age_ns()
+    monkeypatch.setattr(store.clock, "age_ns", lambda: age_ns + HOUR_NS)
+    await wait_until_compacted(journal, failing)
     await journal.close()
 
 
