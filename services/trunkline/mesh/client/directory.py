@@ -19,14 +19,14 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_journal_id
 from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.host import HostClient
-from trunkline.mesh.client.mesh_words import TRACE_SERVICE
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE
 from trunkline.mesh.client.resuming_stream import (
     PATIENCE_S,
     ResumingStream,
     SubmitStream,
     WatchStream,
 )
-from trunkline.mesh.client.services import RegistryClient
+from trunkline.mesh.client.services import RegistryClient, ToolClient
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -53,14 +53,15 @@ class Directory:
     """Watches the registry while it is open, and finds the hosts of agents and tasks.
 
     While the registry is unavailable, its last update stays valid. Opening the directory does not
-    wait for the registry; `wait_until` does.
+    wait for the registry; `wait_until` does. A caller that needs the hosts of one moment only calls
+    `read` in place of opening it.
     """
 
     def __init__(self, channels: ChannelPool, registry_address: str) -> None:
         self._channels = channels
         self._registry_address = registry_address
         self._registry_name = f"the registry at {registry_address}"
-        self._registry = RegistryClient(channels.get(registry_address))
+        self.registry: RegistryClient = RegistryClient(channels.get(registry_address))
         self._clients: dict[str, HostClient] = {}
         self._journals: dict[str, str] = {}
         self._agents: dict[
@@ -90,6 +91,17 @@ class Directory:
         exc_tb: TracebackType | None,
     ) -> bool | None:
         return await self._exit_stack.__aexit__(exc_type, exc_val, exc_tb)
+
+    async def read(self) -> None:
+        """Read the hosts once.
+
+        Raises:
+            PeerError: the registry does not answer.
+        """
+        found = await self.registry.read_hosts()
+        self.lost_hosts = tuple(found.lost_hosts)
+        self._note_journals(found.lost_hosts)
+        self._apply(found.hosts)
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, sorted."""
@@ -157,6 +169,10 @@ class Directory:
         if address := self._find_service(full_name):
             return self._channels.get(address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
+
+    def tool_client(self) -> ToolClient:
+        """Return a client of the tool adapter; raises what `channel_for_service` raises."""
+        return ToolClient(self.channel_for_service(TOOL_SERVICE))
 
     def expect_service(self, full_name: str) -> None:
         """Note that the mesh has a service, as a process knows from an earlier run."""
@@ -321,7 +337,7 @@ class Directory:
         while True:
             try:
                 missing = self.hosts
-                async with aclosing(self._registry.watch_agents()) as updates:
+                async with aclosing(self.registry.watch_agents()) as updates:
                     async for update in updates:
                         backoff.reset()
                         missing = _find_missing_hosts(missing, update)

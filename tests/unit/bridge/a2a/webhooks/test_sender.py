@@ -122,14 +122,6 @@ async def test_the_retry_after_of_a_busy_receiver_is_returned(code: int, expecte
         assert (await post_once(receiver)).retry_after_s == expected_s
 
 
-async def test_retry_after_is_limited_to_an_hour() -> None:
-    async def decide(_received: ReceivedPost) -> Answer:
-        return status(503, "retry-after: 86400")
-
-    async with open_receiver(decide) as receiver:
-        assert (await post_once(receiver)).retry_after_s == 3600
-
-
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_redirects_are_not_followed(code: int) -> None:
     async with open_receiver() as other:
