@@ -288,6 +288,22 @@ async def test_a_request_ends_at_once_when_it_was_handled_without_a_reply(
         assert (await mesh.ended("r")).deliveries[0].state == pb2.DELIVERY_STATE_HANDLED
 
 
+async def test_a_request_ends_with_the_reason_when_nobody_will_answer(
+    tmp_path: Path, place: Place
+) -> None:
+    worker = Attempts()
+    worker.failures = {"poison": 2}
+    async with open_message_mesh(tmp_path, worker.agent, attempts=2, **place) as mesh:
+        poison = build_envelope("poison", type="job", recipient="worker")
+        with pytest.raises(AgentCallError, match="agent 'worker' failed: ValueError"):
+            await mesh.client().request(poison, timeout_s=PATIENCE_S)
+        # Its conversation is no obstacle for the next request in it.
+        good = build_envelope(
+            "good", type="job", recipient="worker", correlation_id=poison.envelope_id
+        )
+        assert (await mesh.client().request(good, timeout_s=PATIENCE_S)).text == "did good"
+
+
 async def test_a_conversation_is_in_order_and_urgent_messages_overtake(
     tmp_path: Path, place: Place
 ) -> None:

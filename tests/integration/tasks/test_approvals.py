@@ -133,6 +133,20 @@ async def test_data_answers_and_invalid_data_is_an_error(shops: Shops) -> None:
     assert len(shops.apples.orders) == 1
 
 
+async def test_a_call_over_grpc_answers_once(shops: Shops) -> None:
+    task = await shops.bridged.mesh.ask("order 3 apples", agent="apples")
+    approval_id = task.approvals[0].requested.approval_id
+    given = await shops.answer(approval_id)
+    assert given.answered.decision == APPROVED
+    ended = await shops.ended(task.task.id)
+    assert texts(ended) == ["Ordered 3 apples."]
+    assert ended.tool_calls[0].started.call_id == approval_id
+    assert await shops.answer(approval_id) == ended.approvals[0]
+    with pytest.raises(ApprovalAnsweredError):
+        await shops.answer(approval_id, decision=REJECTED)
+    assert len(shops.apples.orders) == 1
+
+
 BOTH = "order 3 apples and order 2 pears"
 
 
@@ -185,6 +199,16 @@ async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "apples/order was not called. It was rejected: too dear."
     assert (shops.apples.orders, len(shops.pears.orders)) == ([], 1)
+
+
+async def test_one_message_answers_all(shops: Shops) -> None:
+    task = await ask_both(shops)
+    (apples, _), (pears, _) = asked_by(task, "apples", "pears")
+    text = f'edit {apples} {{"n": 1, "item": "apple"}}\napprove {pears}'
+    ended = await shops.bridged.mesh.ask(text, task_id=task.task.id)
+    assert ended.task.status.state == DONE
+    assert texts(ended)[-1] == "Ordered 1 apple.\nOrdered 2 pears."
+    assert [len(seller.orders) for seller in (shops.apples, shops.pears)] == [1, 1]
 
 
 async def test_an_answer_at_the_child_is_forwarded_to_the_root(shops: Shops) -> None:

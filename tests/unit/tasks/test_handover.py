@@ -7,25 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from harness.agents.inline_agents import NOTHING, message
+from harness.agents.inline_agents import NOTHING, message, texts
 from harness.journal.host_death import wait_until_slots_free
 from harness.journal.opening import open_journal, take_over_journal
 from trunkline.agents import FunctionAgent, agent
 from trunkline.errors import (
     AgentNotFoundError,
+    FencedError,
     JournalUnavailableError,
     PeerUnavailableError,
     TaskEndedError,
     TaskNotFoundError,
 )
+from trunkline.journal.events import build_draft
 from trunkline.journal.sqlite import find_orphaned_journals
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
+    event_pb2,
     message_service_pb2,
     push_notification_pb2,
+    task_pb2,
     task_service_pb2,
 )
 
@@ -158,6 +162,34 @@ async def test_calls_for_a_released_journal_are_refused_as_retryable(
         # The reader continues on another host, after its cursor.
         with pytest.raises(JournalUnavailableError):
             await watch.take(1 << 16)
+
+
+async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
+    tmp_path: Path,
+) -> None:
+    task_ids = await write_journal(tmp_path / "left.db", math=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
+        released = open_journal(tmp_path / "left.db")
+        await hosts.journals.adopt(released)
+        await hosts.journals.release(released.id)
+        (orphan,) = [
+            candidate
+            for candidate in find_orphaned_journals(tmp_path)
+            if candidate.journal_id == released.id
+        ]
+        assert (orphan.agents, orphan.is_only_waiting) == (frozenset({"math"}), True)
+        assert 0 <= orphan.lost_for_s < 600
+        async with open_hosts(tmp_path / "heir.db", "math") as next_host:
+            taken_over = take_over_journal(tmp_path / f"{orphan.name}.db")
+            assert taken_over.epoch == released.epoch + 1
+            await next_host.journals.adopt(taken_over)
+            status = task_pb2.TaskStatus(state=State.TASK_STATE_WORKING)
+            late = build_draft([event_pb2.Event(status=event_pb2.StatusChanged(status=status))])
+            with pytest.raises((FencedError, JournalUnavailableError)):
+                await released.append(task_ids["math"], released.epoch, [late])
+            await next_host.submit("math", message("7", task_id=task_ids["math"]), NOTHING)
+            assert texts(await next_host.wait_turn(task_ids["math"])) == ["answer: 7"]
+            assert texts(await next_host.snapshot(task_ids["ended"], account="")) == ["answer: end"]
 
 
 async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) -> None:
