@@ -113,7 +113,6 @@ async def open_host(
     names = {agent.card.name for agent in agents}
     own = await journals.open_own(family, names)
     if not own.is_new:
-        # After a restart of all processes, this host may be ready before the tool adapter is.
         directory.expect_service(TOOL_SERVICE)
     try:
         async with (
@@ -133,7 +132,7 @@ async def open_host(
                 budgets=budgets,
             ) as host,
         ):
-            await adopt_journals(host, journals, family)
+            await adopt_journals(host, journals, family, directory)
             yield host
     finally:
         await own.journal.close()

@@ -16,6 +16,7 @@ from trunkline.core.runtime import next_tick
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import OrphanedJournal
 from trunkline.mesh.client import Backoff, Directory
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
 from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
 from trunkline.processes.journals import JournalFolder
@@ -123,7 +124,7 @@ class Takeover:
         """Open the released journals of agents that this host was on standby for until now."""
         before, self._standby = self._standby, self._membership.standby.names
         for agent in sorted(before - self._standby):
-            await adopt_journals(self._host, self._journals, agent)
+            await adopt_journals(self._host, self._journals, agent, self._directory)
 
     async def _take_over(self, orphan: OrphanedJournal) -> None:
         try:
@@ -207,10 +208,14 @@ class _Failures:
     retry_at_s: float = 0.0
 
 
-async def adopt_journals(host: TaskHost, folder: JournalFolder, family: str) -> None:
+async def adopt_journals(
+    host: TaskHost, folder: JournalFolder, family: str, directory: Directory
+) -> None:
     """Serve the free journals of a family. A journal that can't be read is logged and left out."""
     async with aclosing(folder.open_free(family, host.agents.keys())) as journals:
         async for journal in journals:
+            if journal.journal.has_tasks:
+                directory.expect_service(TOOL_SERVICE)
             try:
                 await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
             except JournalUnavailableError as error:

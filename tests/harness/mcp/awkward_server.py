@@ -1,4 +1,4 @@
-"""An MCP server over stdio whose tools hang, die, print and change, as real ones do."""
+"""An MCP server over stdio whose tools hang, die and change, as real ones do."""
 
 import asyncio
 import json
@@ -79,18 +79,6 @@ async def insist(marks: str) -> str:
     with anyio.CancelScope(shield=True):
         await asyncio.Event().wait()
     return "never"
-
-
-@server.tool()
-def big(size: int) -> str:
-    return "x" * size
-
-
-@server.tool()
-def stray() -> str:
-    sys.stdout.write("a library says hello on stdout\n")
-    sys.stdout.flush()
-    return "answered all the same"
 
 
 @server.tool()

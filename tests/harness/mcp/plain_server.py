@@ -6,16 +6,13 @@ from typing import Any
 
 TEXT = [{"type": "text", "text": "fine"}]
 NUMBER = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
-DANGLING = {"type": "object", "properties": {"n": {"$ref": "#/$defs/none"}}}
-SCHEMAS: dict[str, Any] = {"unfit": NUMBER, "unstructured": NUMBER, "dangling": DANGLING}
+SCHEMAS: dict[str, Any] = {"unfit": NUMBER, "unstructured": NUMBER}
 RESULTS: dict[str, Any] = {
     "fine": {"content": TEXT},
     "unfit": {"content": TEXT, "structuredContent": {"n": "no number"}},
     "unstructured": {"content": TEXT},
-    "dangling": {"content": TEXT, "structuredContent": {"n": 5}},
     "unlocated": {"content": [{"type": "resource", "resource": {"uri": "http://[", "text": "x"}}]},
     "nonsense": {"content": "not a list"},
-    "change": {"content": TEXT},
     "table": {
         "content": [
             {
@@ -79,7 +76,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {
                 "result": {
                     "protocolVersion": "2025-06-18",
-                    "capabilities": {"tools": {"listChanged": True}},
+                    "capabilities": {"tools": {}},
                     "serverInfo": {"name": "plain", "version": "1"},
                 }
             }
@@ -99,9 +96,6 @@ for line in sys.stdin:
     if "id" not in request:
         continue
     asked = request.get("params", {})
-    if asked.get("name") == "change":
-        listed.append("changed")
-        say({"method": "notifications/tools/list_changed"})
     say({"id": request["id"], **answer(request["method"], asked)})
     if asked.get("name") == "last_words":
         break

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
-from harness.remote.model_server import ModelServer, call, model_server, refuse, say
+from harness.remote.model_server import ModelServer, call, model_server, say
 from trunkline import TaskContext, agent
 from trunkline.core.settings import AgentSettings
 from trunkline.observe import telemetry
@@ -29,7 +29,6 @@ async def name_mood(task: TaskContext) -> str:
 
 
 mood = agent(name="mood", description="Names moods.")(name_mood)
-plain = agent(name="plain", description="Has no model.")(name_mood)
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +61,6 @@ async def test_an_object_comes_from_the_agents_model_once_it_fits(
     assert first.json["tool_choice"]["function"]["name"] == "give_result"
     assert "give_result was not called" in second.last
     assert [(span.attributes or {})[telemetry.MODEL_PURPOSE] for span in spans] == ["mood", "mood"]
-
-
-async def test_rules_is_no_model_to_ask_and_the_fallback_of_one(
-    mesh: SmallMesh, model: ModelServer
-) -> None:
-    await mesh.join(plain)
-    assert texts(await mesh.ask("What a day!", agent="plain")) == ["no model"]
-    model.script()
-    model.decide = lambda _: refuse(400)
-    await mesh.join(mood, model="openai:any", fallbacks=("anthropic:any", "rules"))
-    assert texts(await mesh.ask("What a day!", agent="mood")) == ["no model"]
-    assert len(model.requests) == 2
 
 
 async def test_answers_that_never_fit_fail_the_task_with_the_fault(

@@ -199,11 +199,3 @@ async def test_an_answer_cut_at_its_length_limit_has_a_note(
     server.script(say("It is for", finish="length"))
     answer = text_of(await running.at("math").send(QUESTION))
     assert answer == "It is for\n\n(The answer was cut off at its length limit.)"
-
-
-async def test_an_answer_cut_by_the_provider_s_filter_has_a_note(
-    server: ModelServer, running: Running
-) -> None:
-    server.script(say("It is for", finish="content_filter"))
-    answer = text_of(await running.at("math").send(QUESTION))
-    assert answer == "It is for\n\n(The provider's content filter cut off the answer.)"

@@ -148,8 +148,6 @@ async def test_an_outside_agent_can_use_the_whole_authoring_api(client: Client) 
         {"data": {"crates": 7}, "mediaType": "application/json"},
     ]
 
-
-async def test_it_may_ask_twice_before_it_completes(client: Client) -> None:
     task = (await client.send("ask-twice/1"))["task"]
     for turn in (1, 2):
         assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"

@@ -227,13 +227,6 @@ async def test_for_an_empty_message_the_agent_asks_for_a_question(tmp_path: Path
     assert status_text(end) == 'Ask something, for example "what is 1+2".'
 
 
-async def test_tasks_that_run_at_once_do_not_mix(tmp_path: Path) -> None:
-    opening = mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY)
-    async with opening as running, asyncio.TaskGroup() as group:
-        calls = [group.create_task(running.ask("awkward", f"repeat text {n}")) for n in range(40)]
-    assert [answer_of(call.result()) for call in calls] == [f"text {n}" for n in range(40)]
-
-
 async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_started(
     tmp_path: Path,
 ) -> None:

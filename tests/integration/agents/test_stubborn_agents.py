@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from harness.mesh.processes import ended, running_mesh
 
@@ -41,26 +40,27 @@ async def call(url: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("name", ["deaf", "threaded"])
-async def test_an_agent_that_ignores_cancellation_does_not_delay_its_process(
-    tmp_path: Path, name: str
-) -> None:
+async def test_agents_that_ignore_cancellation_do_not_delay_their_process(tmp_path: Path) -> None:
     (tmp_path / "stubborn.py").write_text(AGENTS)
-    flags = ("--agent", f"stubborn:{name}")
+    names = ("deaf", "threaded")
+    flags = [word for name in names for word in ("--agent", f"stubborn:{name}")]
+    submitted = {}
     async with running_mesh(tmp_path, *flags, environment=QUICK) as mesh:
-        message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "stay"}]}
-        submitted = await call(
-            f"{mesh.http_url}/agents/{name}",
-            "SendMessage",
-            {"message": message, "configuration": {"returnImmediately": True}},
-        )
+        for name in names:
+            message = {"messageId": name, "role": "ROLE_USER", "parts": [{"text": "stay"}]}
+            submitted[name] = await call(
+                f"{mesh.http_url}/agents/{name}",
+                "SendMessage",
+                {"message": message, "configuration": {"returnImmediately": True}},
+            )
         mesh.process.terminate()
         await ended(mesh.process)
         assert mesh.process.returncode == 0
 
     async with running_mesh(tmp_path, *flags, environment=QUICK) as mesh:
-        task = await call(
-            f"{mesh.http_url}/agents/{name}", "GetTask", {"id": submitted["task"]["id"]}
-        )
-    assert task["status"]["state"] == "TASK_STATE_FAILED"
-    assert "shut down" in task["status"]["message"]["parts"][0]["text"]
+        for name in names:
+            task = await call(
+                f"{mesh.http_url}/agents/{name}", "GetTask", {"id": submitted[name]["task"]["id"]}
+            )
+            assert task["status"]["state"] == "TASK_STATE_FAILED"
+            assert "shut down" in task["status"]["message"]["parts"][0]["text"]

@@ -23,7 +23,7 @@ from trunkline.v1 import (
 from trunkline_agents.echo.agent import echo
 
 # Far longer than any working agent needs on any machine.
-IDLE_S = 5.0
+IDLE_S = 2.0
 
 
 def has_text(text: str, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
@@ -87,7 +87,7 @@ async def test_a_silent_agent_is_canceled_and_named_in_the_answer(mesh: SmallMes
 
     assert texts(ended)[-1] == (
         "well\nCould not answer \"be mute then\": agent 'mute' did not answer in time: nothing "
-        "came for 5 s, so it was canceled (agent mute)."
+        "came for 2 s, so it was canceled (agent mute)."
     )
     assert stopped.is_set()
     child = next(item for item in ended.children if item.started.agent == "mute")

@@ -158,17 +158,10 @@ async def test_an_invalid_plan_is_corrected_by_the_model(
             "its plan could not be run: its steps wait for each other",
         ),
         (
-            [planned(*[step("red", "again")] * 17)] * 2,
-            "its plan could not be run: it has 17 steps; at most 16 may be",
-        ),
-        ([say("I would rather not.")] * 2, "neither make_plan nor ask_user was called"),
-        (
             [Reply(calls=(Call("make_plan", '{"steps": nothing'),))] * 2,
             "neither make_plan nor ask_user was called",
         ),
         ([refuse(401)], "openai refused the key (401); check OPENAI_API_KEY"),
-        ([refuse(404)], "openai has no such model (404); check its name and base_url"),
-        ([refuse(400, text="the words of a prompt")], "openai refused the request (400)"),
     ],
 )
 async def test_without_a_plan_of_the_model_the_turn_fails_with_the_reason(
@@ -326,13 +319,12 @@ async def test_an_interrupted_answer_is_replaced_by_the_agents_answers(
     assert of_kind(ended, event_pb2.ARTIFACT_KIND_DRAFT) == [""]
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter"])
 async def test_an_answer_without_an_end_is_replaced_by_the_agents_answers(
-    mesh: SmallMesh, provider: ModelServer, finish: str
+    mesh: SmallMesh, provider: ModelServer
 ) -> None:
     provider.script(
         planned(step("red", "one"), step("green", "two")),
-        Reply(pieces=("Half of ",), finish=finish),
+        Reply(pieces=("Half of ",), finish="length"),
     )
 
     ended = await mesh.ask("ask both")

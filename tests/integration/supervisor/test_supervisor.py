@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from harness.agents.inline_agents import NOTHING, status_texts, texts
-from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.agents import FunctionAgent, agent
 from trunkline.core.json_values import has_member, message_to_dict, read_member
 from trunkline.journal.fold import Fold
@@ -16,7 +16,7 @@ from trunkline.supervisor import Supervisor
 from trunkline.supervisor.answer import combine_outcomes
 from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2
 from trunkline_agents.echo.agent import echo
 
 State = task_pb2.TaskState
@@ -39,15 +39,6 @@ def synthesis(snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
         for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
         if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
     ]
-
-
-def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
-    """Return the texts of forwarded artifacts by the child task that wrote each first."""
-    return {
-        info.origin.task_id: text
-        for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
-        if info.HasField("origin")
-    }
 
 
 @agent(name="terse", description="Says it in its status.", tags=["terse"])
@@ -240,47 +231,6 @@ async def test_the_plan_is_streamed_by_token_and_then_written_whole(mesh: SmallM
     ]
 
 
-async def test_independent_steps_run_at_the_same_time(mesh: SmallMesh) -> None:
-    meeting = asyncio.Barrier(2)
-
-    def waiting(name: str) -> FunctionAgent:
-        @agent(name=name, description="Waits for the other.", tags=[name])
-        async def wait(_task: TaskContext) -> str:
-            async with asyncio.timeout(PATIENCE_S):
-                await meeting.wait()
-            return name
-
-        return wait
-
-    await mesh.join(waiting("left"))
-    await mesh.join(waiting("right"))
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("go left now, and go right now")
-
-    assert synthesis(snapshot) == ["left\nright"]
-
-
-async def test_an_unroutable_question_goes_to_the_default_agent(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise(default_agent="echo")
-
-    assert synthesis(await mesh.ask("good evening")) == ["good evening"]
-
-
-async def test_files_are_forwarded_unchanged_and_the_answer_has_them_too(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    snapshot = await mesh.ask("@echo file 1000")
-
-    forwarded_file, answer = snapshot.task.artifacts
-    assert len(forwarded_file.parts[0].raw) == 1000
-    assert list(answer.parts) == list(forwarded_file.parts)
-    assert snapshot.artifacts[0].origin.agent == "echo"
-    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
-
-
 async def test_an_answer_with_a_part_missing_is_partial_and_names_who_answered(
     mesh: SmallMesh,
 ) -> None:
@@ -297,21 +247,6 @@ async def test_an_answer_with_a_part_missing_is_partial_and_names_who_answered(
     assert read_member(partial.task.artifacts[-1].metadata, "trunkline/agents") == ["echo"]
     assert partial.task.status.state == State.TASK_STATE_COMPLETED
     assert not has_member(complete.task.metadata, "trunkline/outcome")
-
-
-async def test_parts_other_than_text_reach_the_agent(mesh: SmallMesh) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-    picture = part_pb2.Part(raw=b"\x00\x01", media_type="image/png")
-    message = mesh.message("echo look")
-    message.parts.append(picture)
-
-    client = mesh.client("supervisor")
-    answer = await client.send_message(agent="supervisor", message=message, submission=NOTHING)
-
-    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
-    assert synthesis(answer) == ["look"]
-    assert picture in answer.task.artifacts[0].parts
 
 
 async def test_a_request_with_only_files_has_their_names_as_title(mesh: SmallMesh) -> None:
@@ -392,38 +327,6 @@ async def test_a_failure_is_named_if_the_next_best_agent_has_no_answer_either(
     # A takeover of the task says the same.
     assert recovered is not None
     assert combine_outcomes(recovered["steps"], recovered["outcomes"]).status_text == reasons
-
-
-async def test_agents_that_join_are_routed_to_and_agents_that_leave_are_not(
-    mesh: SmallMesh,
-) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    before = await mesh.ask("something purple")
-    await mesh.join(make_agent("purple", "purple it is", "purple"))
-    after = await mesh.ask("something purple")
-
-    assert before.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert synthesis(after) == ["purple it is"]
-
-
-async def test_eight_children_stream_at_once_and_nothing_is_lost_or_doubled(
-    mesh: SmallMesh,
-) -> None:
-    await mesh.join(echo)
-    await mesh.supervise()
-
-    snapshot = await mesh.ask(" and ".join(f"count {300 + n}" for n in range(8)))
-
-    whole = forwarded(snapshot)
-    assert len(whole) == 8
-    for number, child in enumerate(snapshot.children):
-        expected = "".join(f"{n} " for n in range(1, 301 + number))
-        child_task = await mesh.get_task(child.started.task_id)
-        assert texts(child_task) == [expected]
-        assert whole[child.started.task_id] == expected
-    assert synthesis(snapshot) == ["\n".join(whole[c.started.task_id] for c in snapshot.children)]
 
 
 async def test_a_hundred_tasks_at_once_do_not_mix(mesh: SmallMesh) -> None:

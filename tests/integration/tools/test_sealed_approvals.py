@@ -163,7 +163,7 @@ async def test_an_approval_is_used_up_after_a_restart(tmp_path: Path, adapter: T
             with pytest.raises(PermissionDeniedError, match="was used"):
                 await call(client, approved_call)
             with pytest.raises(PermissionDeniedError, match="request one"):
-                await call(client, request(tool="stray", approval_id=""))
+                await call(client, request(tool="refuse", approval_id=""))
     path = tmp_path / "private" / "audit.jsonl"
     made, replayed, unapproved = [record.entry for record in read_records(path) if record.entry]
     assert made["outcome"] == "ok"
@@ -171,7 +171,7 @@ async def test_an_approval_is_used_up_after_a_restart(tmp_path: Path, adapter: T
     assert made["action"] == replayed["action"] == unapproved["action"] == "tool.call"
     ids = {"agent": "evil", "task": TASK, "approval": APPROVAL}
     assert made["object"] == replayed["object"] == {"tool": "awkward/count", **ids}
-    assert unapproved["object"]["tool"] == "awkward/stray"
+    assert unapproved["object"]["tool"] == "awkward/refuse"
     assert made["actor"]["user"] == "alice"
     assert made["actor"]["name"].endswith("/agents/evil")
 

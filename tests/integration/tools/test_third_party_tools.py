@@ -6,11 +6,10 @@ time and git (PyPI), everything (over stdio and over HTTP), filesystem and memor
 import asyncio
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from harness.mcp.scripted_servers import collect_responses
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
-from harness.polling import wait_for
 from trunkline.core.json_values import update_struct
 from trunkline.errors import ToolNotFoundError
 from trunkline.mesh.client import ChannelPool
@@ -127,8 +125,6 @@ class Running:
     tools: ToolClient
     artifacts: ArtifactClient
     folder: Path
-    pid: int
-    remote: "OverHttp"
 
     async def ready(self, *servers: str) -> tool_service_pb2.WatchToolsResponse:
         """Return the list as soon as these servers, or all of them, are ready."""
@@ -173,28 +169,20 @@ def answer_text(end: snapshot_pb2.TaskSnapshot) -> str:
     return " ".join(part.text for part in end.task.status.message.parts)
 
 
-class OverHttp:
-    """The server `everything` at a port, which can be restarted."""
-
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self.port = free_address().rpartition(":")[2]
-        self._stack = stack
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Start it, and stop its previous process."""
-        if self._process is not None:
-            self._process.kill()
-            await self._process.wait()
-        command = (NODE, str(_SERVERS / "mcp-server-everything"), "streamableHttp")
-        opening = running_process(
-            *command, cwd=_ROOT, environment={"PORT": self.port}, stderr=subprocess.PIPE
-        )
-        self._process = await self._stack.enter_async_context(opening)
-        assert self._process.stderr is not None
+@asynccontextmanager
+async def everything_over_http() -> AsyncIterator[str]:
+    """Run the server `everything` over HTTP; yield its port."""
+    port = free_address().rpartition(":")[2]
+    command = (NODE, str(_SERVERS / "mcp-server-everything"), "streamableHttp")
+    opening = running_process(
+        *command, cwd=_ROOT, environment={"PORT": port}, stderr=subprocess.PIPE
+    )
+    async with opening as process:
+        assert process.stderr is not None
         async with asyncio.timeout(PATIENCE_S):
-            while b"listening" not in (line := await self._process.stderr.readline()):
+            while b"listening" not in (line := await process.stderr.readline()):
                 assert line, "it has ended"
+        yield port
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -209,9 +197,8 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     home = tmp_path_factory.mktemp("mesh")
     (home / "trunkline.toml").write_text(SETTINGS)
     async with AsyncExitStack() as stack:
-        remote = OverHttp(stack)
-        await remote.start()
-        servers = entries(folder, remote.port)
+        port = await stack.enter_async_context(everything_over_http())
+        servers = entries(folder, port)
         only_servers(home, own=servers)
         up = await stack.enter_async_context(
             running_mesh(home, servers=None, environment={"MEMORY_FOLDER": str(folder)})
@@ -227,7 +214,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
         )
         tools = ToolClient(channels.get(up.mesh_address))
         artifacts = ArtifactClient(mesh.directory)
-        yield Running(mesh, tools, artifacts, folder, up.process.pid, remote)
+        yield Running(mesh, tools, artifacts, folder)
 
 
 async def test_all_their_tools_are_listed_with_their_need_for_approval(running: Running) -> None:
@@ -327,45 +314,3 @@ async def test_git_and_time_answer(running: Running) -> None:
     assert "First" in log.text
     (time,) = await running.ask("time", "what time is it in Tokyo?")
     assert re.fullmatch(r"It is \d{4}-\d\d-\d\dT[\d:]+\+09:00 in Asia/Tokyo\.", time.text)
-
-
-async def test_a_killed_server_restarts_with_its_data(running: Running) -> None:
-    ann = {"name": "Ann", "entityType": "person", "observations": ["likes trunks"]}
-    created = await running.call("memory", "create_entities", entities=[ann])
-    assert not created.is_error
-    pid = process_of(running.pid, "mcp-server-memory")
-    os.kill(pid, signal.SIGKILL)
-    # A call before its end is noticed is one during which it ended.
-    await wait_for(lambda: find_process(running.pid, "mcp-server-memory") not in (None, pid))
-    (known,) = await running.ask("memory", "what do you remember?")
-    assert "likes trunks" in known.text
-
-
-async def test_a_restarted_remote_server_is_connected_to_again(running: Running) -> None:
-    """It has lost its sessions, and answers 400 instead of the specified 404."""
-    assert [part.text for part in await running.ask("remote", "shout once")] == ["Echo: once"]
-    await running.remote.start()
-    # Unless the adapter noticed the restart, it still lists the server as ready, with the old
-    # session.
-    await running.ready("remote")
-    assert [part.text for part in await running.ask("remote", "shout again")] == ["Echo: again"]
-
-
-def process_of(parent: int, name: str) -> int:
-    """Return the child of a process that runs a server."""
-    pid = find_process(parent, name)
-    assert pid is not None, f"{name} does not run"
-    return pid
-
-
-def find_process(parent: int, name: str) -> int | None:
-    """Return the child of a process that runs a server, if there is one."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(status[1]) == parent and name in command and status[0] != "Z":
-            return int(folder.name)
-    return None

@@ -30,7 +30,7 @@ from harness.mcp.scripted_servers import (
     wait_until,
 )
 from harness.mesh.identity import mesh_credentials
-from trunkline.core.json_values import message_to_dict, read_json, read_member
+from trunkline.core.json_values import message_to_dict
 from trunkline.core.settings import Settings
 from trunkline.errors import (
     PeerProtocolError,
@@ -63,27 +63,10 @@ async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -
     assert metadata["trunkline/tags"] == ["say"]
 
 
-async def test_a_call_made_while_the_server_starts_waits_for_it() -> None:
-    async with running(awkward=awkward()) as adapter:
-        assert adapter.list_servers()[0].state == ToolServerState.TOOL_SERVER_STATE_STARTING
-        result = await call(adapter, "repeat", text="hello")
-    assert [part.text for part in result.content] == ["hello"]
-    assert read_member(result.structured_content, "result") == "hello"
-
-
 async def test_many_calls_run_at_once_on_one_server_and_do_not_mix() -> None:
     async with running(awkward=awkward()) as adapter, asyncio.TaskGroup() as group:
         calls = [group.create_task(call(adapter, "repeat", text=f"text {n}")) for n in range(50)]
     assert [task.result().content[0].text for task in calls] == [f"text {n}" for n in range(50)]
-
-
-async def test_a_call_that_takes_too_long_is_canceled_and_named(tmp_path: Path) -> None:
-    slow = awkward(trunkline={"call_timeout_s": 2})
-    async with running(awkward=slow) as adapter:
-        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
-        with pytest.raises(PeerTimeoutError, match=r"awkward/hang.*2 s"):
-            await call(adapter, "hang", marks=str(tmp_path))
-        await wait_for_file(tmp_path / "canceled")
 
 
 async def test_a_killed_server_is_restarted_and_calls_wait_for_it() -> None:
@@ -100,7 +83,9 @@ async def test_a_killed_server_is_restarted_and_calls_wait_for_it() -> None:
         assert server.pid != first
 
 
-async def test_a_server_that_keeps_dying_is_down_until_it_starts() -> None:
+async def test_a_server_that_keeps_dying_is_down_until_it_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     # The second restart delay is twice this long; the early call below falls into it.
     settings = AdapterSettings(restart_delay_s=0.3, restart_delay_max_s=60.0)
     async with running(settings, awkward=awkward()) as adapter:
@@ -116,12 +101,14 @@ async def test_a_server_that_keeps_dying_is_down_until_it_starts() -> None:
             await call(adapter, "repeat", text="too early")
         await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
         assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
+    # It was ready in between, so the same problem is logged again.
+    assert failures(caplog) == ["it exited with code 3"] * 2
 
 
 async def test_a_server_that_stops_answering_is_restarted() -> None:
-    settings = AdapterSettings(connect_timeout_s=5.0, restart_delay_s=0.05, grace_s=0.1)
+    settings = AdapterSettings(connect_timeout_s=3.0, restart_delay_s=0.05, grace_s=0.1)
     # It loads almost nothing, so its start stays within the same timeout, even on a busy machine.
-    plain = PLAIN.model_copy(update={"trunkline": ServerOverlay(call_timeout_s=2)})
+    plain = PLAIN.model_copy(update={"trunkline": ServerOverlay(call_timeout_s=1)})
     async with running(settings, plain=plain) as adapter:
         server = adapter.list_servers()[0]
         await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
@@ -161,16 +148,6 @@ async def test_a_broken_server_is_reported_in_one_line_and_others_work(
             await call(adapter, "any", server="broken")
         with pytest.raises(ToolServerUnavailableError):
             await adapter.wait_ready(timeout_s=1)
-
-
-@pytest.mark.parametrize("first_words", ["pass;", "print('{}');"], ids=["silent", "odd"])
-async def test_a_server_that_does_not_answer_times_out(first_words: str) -> None:
-    settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=0.2)
-    hanging = script(f"{first_words} import time; time.sleep(600)")
-    async with running(settings, hanging=hanging) as adapter:
-        server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
-        assert server.error == "it did not answer within 0.5 s"
 
 
 async def test_a_server_that_does_not_answer_is_killed_with_its_child_processes(
@@ -273,21 +250,6 @@ async def test_the_log_of_a_server_that_dies_at_its_start_has_the_reason_without
     assert "s3cret" not in str([vars(record) for record in caplog.records])
 
 
-async def test_a_server_that_was_ready_in_between_is_logged_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with running(awkward=awkward()) as adapter:
-        server = adapter.list_servers()[0]
-        for _ in range(2):
-            await wait_until(
-                adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY
-            )
-            with pytest.raises(ToolServerUnavailableError):
-                await call(adapter, "die", code=3)
-        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
-    assert failures(caplog) == ["it exited with code 3", "it exited with code 3"]
-
-
 async def test_log_lines_of_a_server_belong_to_no_trace(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="trunkline.tools")
     traces: dict[str, str] = {}
@@ -328,11 +290,6 @@ async def test_callers_of_a_hanging_server_get_the_error_before_it_is_killed() -
             await call(adapter, "any", server="stubborn")
 
 
-async def test_an_invalid_line_on_stdout_is_ignored() -> None:
-    async with running(awkward=awkward()) as adapter:
-        assert (await call(adapter, "stray")).content[0].text == "answered all the same"
-
-
 async def test_an_endless_line_on_stdout_ends_the_server_and_not_the_mesh() -> None:
     endless = script("import sys\nwhile True: sys.stdout.write('x' * 65536)")
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
@@ -354,26 +311,10 @@ async def test_a_failed_tool_call_is_a_result_with_the_reason() -> None:
     assert invalid.is_error
 
 
-async def test_an_error_of_json_rpc_is_the_answer_of_the_tool_whatever_its_code() -> None:
-    async with running(awkward=awkward()) as adapter:
-        for code in (-32000, -32001, -32603, 1):
-            result = await call(adapter, "object_to", code=code)
-            assert (result.is_error, result.content[0].text) == (True, "no such thing")
-        assert adapter.list_servers()[0].breaker.state == "closed"
-
-
 async def test_the_error_of_a_server_that_ends_after_it_is_not_lost() -> None:
     async with running(plain=PLAIN) as adapter:
         result = await call(adapter, "last_words", server="plain")
     assert (result.is_error, result.content[0].text) == (True, "out of paper")
-
-
-async def test_images_and_links_become_parts() -> None:
-    async with running(awkward=awkward()) as adapter:
-        text, image, link = (await call(adapter, "mixed")).content
-    assert text.text == "both"
-    assert (image.raw, image.media_type) == (b"hello", "image/png")
-    assert (link.url, link.filename) == ("https://example.org/a", "a")
 
 
 async def test_servers_get_only_the_environment_variables_that_they_need(
@@ -508,7 +449,8 @@ async def test_a_server_that_ignores_every_signal_is_killed() -> None:
     stubborn = script(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     )
-    async with asyncio.timeout(READY_TIMEOUT_S), running(stubborn=stubborn) as adapter:
+    settings = AdapterSettings(grace_s=0.2)
+    async with asyncio.timeout(READY_TIMEOUT_S), running(settings, stubborn=stubborn) as adapter:
         server = adapter.list_servers()[0]
         await wait_until(adapter, lambda: server.pid is not None)
         pid = server.pid
@@ -547,24 +489,6 @@ async def test_a_tool_that_appears_later_is_listed() -> None:
         assert (await call(adapter, "learned", text="new")).content[0].text == "new"
 
 
-async def test_tools_of_an_older_server_are_listed_page_by_page() -> None:
-    async with running(plain=PLAIN) as adapter:
-        result = await call(adapter, "fine", server="plain")
-        listed = list(adapter.list_servers()[0].tools)
-    assert result.content[0].text == "fine"
-    assert (len(listed), listed[0], listed[-1]) == (10, "fine", "reserve")
-
-
-async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:
-    async with running(plain=PLAIN) as adapter:
-        await call(adapter, "change", server="plain")
-        server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: "changed" in server.tools)
-        result = await call(adapter, "changed", server="plain")
-    assert result.is_error
-    assert result.content[0].text == "no tools/call here"
-
-
 async def test_a_result_that_is_refused_says_which_member_is_wrong_and_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -582,13 +506,3 @@ async def test_a_result_that_is_refused_says_which_member_is_wrong_and_why(
             assert (await call(adapter, "fine", server="plain")).content[0].text == "fine"
     logged = [vars(record) for record in caplog.records if "result_refused" in record.message]
     assert {record["tool"]: record["problem"] for record in logged} == problems
-
-
-async def test_a_result_that_cannot_be_checked_is_given_with_one_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with running(plain=PLAIN) as adapter:
-        results = [await call(adapter, "dangling", server="plain") for _ in range(2)]
-    assert [read_json(result.structured_content) for result in results] == [{"n": 5}] * 2
-    (record,) = [each for each in caplog.records if "not_checked" in each.message]
-    assert vars(record)["problem"].startswith("its outputSchema is invalid")

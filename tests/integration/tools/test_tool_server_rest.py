@@ -62,14 +62,6 @@ async def test_a_server_with_a_running_call_is_not_idle(tmp_path: Path) -> None:
         await wait_until(adapter, lambda: server.pid is None)
 
 
-async def test_a_server_without_an_idle_timeout_never_stops() -> None:
-    async with running(awkward=awkward()) as adapter:
-        (server,) = adapter.list_servers()
-        await call(adapter, "repeat", text="one")
-        assert server.state == ToolServerState.TOOL_SERVER_STATE_READY
-        assert server.pid is not None
-
-
 async def test_a_question_starts_only_the_servers_of_its_agents(tmp_path: Path) -> None:
     async with running_mesh(tmp_path, servers=("math", "currency")) as mesh:
         assert started_servers(mesh.process.pid) == set()

@@ -95,13 +95,14 @@ async def test_a_start_of_the_repaired_server_half_opens_the_breaker_and_a_call_
 
 
 async def test_hanging_tools_open_the_breaker(tmp_path: Path) -> None:
-    slow = awkward(trunkline={"call_timeout_s": 1})
+    slow = awkward(trunkline={"call_timeout_s": 0.5})
     async with running(breaker_settings(), slow=slow) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         for _ in range(3):
-            with pytest.raises(PeerTimeoutError):
+            with pytest.raises(PeerTimeoutError, match=r"slow/hang.*0\.5 s"):
                 await call(adapter, "hang", server="slow", marks=str(tmp_path))
-        with pytest.raises(ToolServerUnavailableError, match="hang took more than 1 s"):
+        await wait_for_file(tmp_path / "canceled")
+        with pytest.raises(ToolServerUnavailableError, match=r"hang took more than 0\.5 s"):
             await call(adapter, "repeat", server="slow", text="hello")
 
 
@@ -117,15 +118,6 @@ async def test_a_caller_s_own_deadline_is_no_failure_of_the_server(tmp_path: Pat
                         OPEN_GATE,
                     )
         assert server.breaker.state == "closed"
-
-
-async def test_invalid_answers_open_the_breaker() -> None:
-    async with running(breaker_settings(), plain=PLAIN) as adapter:
-        for _ in range(3):
-            with pytest.raises(PeerProtocolError):
-                await call(adapter, "nonsense", server="plain")
-        with pytest.raises(ToolServerUnavailableError, match="it kept failing, at last: the res"):
-            await call(adapter, "fine", server="plain")
 
 
 async def test_failing_or_unknown_tools_are_no_failure_of_the_server() -> None:

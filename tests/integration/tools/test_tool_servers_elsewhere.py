@@ -321,13 +321,6 @@ async def test_the_error_of_an_invalid_entry_names_the_problem(
             await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
 
 
-async def test_closing_ends_the_session_on_the_server() -> None:
-    async with http_tools(is_older=True) as tools:
-        async with reached(tools) as adapter:
-            assert await ask(adapter, "repeat", text="hello") == "hello"
-        assert tools.requests[-1].method == "DELETE"
-
-
 @both
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @pytest.mark.parametrize("what", ["roots", "sampling"])
@@ -339,12 +332,6 @@ async def test_a_request_for_a_client_capability_is_refused_and_the_server_conti
         assert refused.is_error
         assert re.search("not supported|no back-channel", refused.content[0].text)
         assert await ask(adapter, "repeat", text="on") == "on"
-
-
-async def test_many_calls_at_once_do_not_mix() -> None:
-    async with http_tools() as tools, reached(tools) as adapter, asyncio.TaskGroup() as group:
-        calls = [group.create_task(ask(adapter, "repeat", text=f"{n}")) for n in range(50)]
-    assert [task.result() for task in calls] == [f"{n}" for n in range(50)]
 
 
 async def test_an_idle_remote_server_is_disconnected_until_the_next_call() -> None:

@@ -24,7 +24,6 @@ from harness.remote.measurements import measuring
 from trunkline.core.json_values import update_struct
 from trunkline.errors import (
     PeerTimeoutError,
-    ToolNotFoundError,
     ToolServerUnavailableError,
 )
 from trunkline.mesh.client import ChannelPool, ToolClient
@@ -96,19 +95,6 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
-async def test_progress_is_streamed_and_the_result_is_last() -> None:
-    async with client_of(awkward=AWKWARD) as client:
-        responses = await call(client, "count", n=4)
-    *news, last = responses
-    assert [(response.progress.progress, response.progress.total) for response in news] == [
-        (1, 4),
-        (2, 4),
-        (3, 4),
-        (4, 4),
-    ]
-    assert last.result.content[0].text == "counted to 4"
-
-
 async def test_integers_arrive_as_integers_at_any_depth() -> None:
     async with client_of(awkward=AWKWARD) as client:
         (response,) = await call(client, "types", value={"a": [2, 2.5, {"b": 3}], "c": 4})
@@ -145,21 +131,6 @@ async def test_a_list_names_servers_that_are_down_and_leaves_out_unknown_ones() 
     assert (server.name, server.state) == ("missing", tool_service_pb2.TOOL_SERVER_STATE_FAILED)
     assert "not on PATH" in server.error
     assert list(listing.tools) == []
-
-
-async def test_a_result_over_the_limit_becomes_a_failure_with_the_limit() -> None:
-    async with client_of(awkward=AWKWARD) as client:
-        (response,) = await call(client, "big", size=700_000)
-    assert response.result.is_error
-    assert "the limit is 1048576" in response.result.content[0].text
-
-
-async def test_errors_keep_their_class_over_the_wire() -> None:
-    async with client_of(awkward=AWKWARD) as client:
-        with pytest.raises(ToolNotFoundError, match="no tool awkward/nothing"):
-            await call(client, "nothing")
-        with pytest.raises(ToolNotFoundError, match="no tool nobody/any"):
-            await call(client, "any", server="nobody")
 
 
 async def test_closing_a_call_cancels_the_tool(tmp_path: Path) -> None:

@@ -115,26 +115,6 @@ async def test_a_question_is_answered_in_a_later_session_with_the_unchanged_stat
 
 
 @TRANSPORTS
-async def test_a_call_that_becomes_a_task_is_followed_to_its_result(
-    tmp_path: Path, transport: str
-) -> None:
-    handles: list[str] = []
-    statuses: list[str] = []
-    async with asking(tmp_path, transport) as entry, adapter(entry) as tools:
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(
-                call(tools, "bake", cake="tart", handles=handles, statuses=statuses)
-            )
-            await wait_for(lambda: bool(statuses))
-            assert not following.done()
-            (tmp_path / "done").touch()
-        result = following.result()
-    assert (result.is_error, result.content[0].text) == (False, "a plain tart")
-    assert statuses == ["in the oven"]
-    assert read_log(tmp_path) == [f"bake {handles[0]}"]
-
-
-@TRANSPORTS
 async def test_a_task_is_followed_by_its_handle_in_a_later_session_and_can_be_canceled(
     tmp_path: Path, transport: str
 ) -> None:

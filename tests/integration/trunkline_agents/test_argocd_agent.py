@@ -76,24 +76,6 @@ async def test_the_documented_curl_command_works_at_its_address_and_at_the_root(
     assert "show argocd version" in str(events[-1])
 
 
-async def test_applications_are_listed_and_shown(agent: Caller, argocd: ArgoCDServer) -> None:
-    argocd.synced.clear()
-    for question, expected in (
-        ("list argocd applications", "- shop: OutOfSync, Degraded"),
-        ("which apps are degraded", "1 of 2 applications, Degraded:"),
-        ("health of app guestbook", "guestbook is Healthy and Synced."),
-        ("show the history of app guestbook", "53e28ff20cc5 (id 1, by automated)"),
-        ("diff of app shop", '+    "replicas": 3'),
-    ):
-        task = await agent.send(question)
-        assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
-        assert expected in str(task["artifacts"]).replace("\\n", "\n")
-    task = await agent.send("health of app nothing")
-    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert "Argo CD has no application nothing" in status_text(task)
-    assert argocd.synced == []
-
-
 async def test_a_sync_waits_for_approval_and_is_then_made_once(
     agent: Caller, argocd: ArgoCDServer
 ) -> None:
@@ -130,10 +112,3 @@ async def test_without_an_address_there_is_no_such_agent(tmp_path: Path) -> None
         for name, status in (("argocd", 404), ("math", 200)):
             card = await client.get(f"{mesh.http_url}/agents/{name}/.well-known/agent-card.json")
             assert card.status_code == status
-    (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "http://argocd.example"\n')
-    result = await run_command(
-        "up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", folder=tmp_path
-    )
-    assert result.exit != 0
-    assert "[argocd] url" in result.err
-    assert "is not https" in result.err

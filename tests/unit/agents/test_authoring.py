@@ -30,16 +30,6 @@ async def hello(task: TaskContext) -> str:
     return "hello"
 
 
-def test_tags_and_examples_become_the_card_s_one_skill() -> None:
-    built = agent(name="hello", description="Greets.", tags=["greet"], examples=["greet Ada"])(
-        hello
-    )
-    (skill,) = built.card.skills
-    assert (list(skill.tags), list(skill.examples)) == (["greet"], ["greet Ada"])
-    assert list(built.card.default_input_modes) == ["text/plain"]
-    assert not built.card.supported_interfaces
-
-
 @pytest.mark.parametrize(
     "name", ["", "two words", "über", "a/b", "a:b", ".", "..", "...", ".a", "a.", "-a", "x" * 64]
 )
@@ -186,13 +176,13 @@ async def test_an_invalid_piece_fails_with_the_allowed_types(
     ],
     ids=["complete", "require_input", "working", "progress", "reply", "append", "plan"],
 )
-@pytest.mark.parametrize("value", [["a"], 3, b"raw"], ids=["list", "int", "bytes"])
 async def test_writing_a_value_that_is_no_answer_fails_with_the_allowed_types(
     open_host: OpenHost,
     write: Callable[[TaskContext, object], Awaitable[None]],
-    value: object,
     problem: str,
 ) -> None:
+    value = ["a"]
+
     async def wrong(task: TaskContext) -> None:
         with pytest.raises(InvalidAgentResponseError) as caught:
             await write(task, value)
@@ -293,10 +283,6 @@ async def test_a_cancel_ends_the_task_of_a_plain_function_that_blocks(open_host:
 def test_an_agent_that_cannot_be_loaded_is_one_clear_error(spec: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         load_agent(spec)
-
-
-def test_an_agent_is_loaded_by_module_and_name() -> None:
-    assert load_agent("trunkline_agents.echo.agent:echo").card.name == "echo"
 
 
 def test_the_folder_of_an_agent_replaces_no_other_module(

@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
@@ -17,7 +16,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel
 
-from trunkline import FunctionAgent, Part, TaskContext, TaskState, from_langgraph, get_task
+from trunkline import FunctionAgent, Part, TaskContext, TaskState, from_langgraph
 from trunkline.core.json_values import update_struct
 from trunkline.errors import ConfigurationError
 from trunkline.testing import Answer, Call, Mesh, ScriptedModel, mesh
@@ -419,20 +418,6 @@ async def test_nodes_get_the_context_built_from_the_task() -> None:
     )
     async with mesh(agent, options={"graph": {"city": "Oslo"}}) as m:
         assert (await m.ask("go")).text == "['Oslo', '']"
-
-
-async def test_a_call_of_a_synchronous_node_fails_with_the_reason() -> None:
-    def compute(state: MessagesState, config: RunnableConfig) -> MessagesState:
-        get_task(config).ask("math", "what is 2+2")  # type: ignore[unused-coroutine]
-        return state
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("compute", compute)
-    graph.add_edge(START, "compute")
-    async with mesh(graph_agent(graph.compile())) as m:
-        answer = await m.ask("graph", "hi")
-    assert answer.state is TaskState.FAILED
-    assert "make it `async def` and await the call" in answer.text
 
 
 async def test_files_reach_the_model_as_content_blocks() -> None:

@@ -151,17 +151,6 @@ async def test_a_model_that_a_node_calls_has_one_span_below_it(
     assert first.attributes["trunkline.model.purpose"] == "graph"
 
 
-async def test_own_spans_of_a_function_are_below_its_agent(exporter: InMemorySpanExporter) -> None:
-    @agent(name="spanning", description="Makes a span.")
-    async def spanning(_task: TaskContext) -> str:
-        own_span("own work of a function")
-        return "done"
-
-    async with mesh(spanning) as m:
-        await m.ask("go")
-    assert paths(exporter, "own") == [["own work of a function", "invoke_agent spanning"]]
-
-
 async def test_request_and_answer_are_in_the_span_of_the_agent_if_captured(
     exporter: InMemorySpanExporter,
 ) -> None:

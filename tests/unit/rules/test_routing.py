@@ -67,12 +67,6 @@ def test_the_agent_that_is_clearly_ahead_is_chosen_with_its_reasons() -> None:
     assert {score.agent for score in decision.scores} == set(ROSTER.cards)
 
 
-def test_agents_that_fit_alike_are_named_and_none_is_chosen() -> None:
-    decision = Router(Roster([card("a", "tax"), card("b", "tax")])).route("my tax")
-    assert decision.agent == ""
-    assert list(decision.reasons) == ["a and b fit equally well"]
-
-
 def test_a_command_is_the_first_word_alone() -> None:
     cards = (card("echo", "echo", "command"), card("math", "+"))
     assert route("echo 1+2", *cards) == "echo"

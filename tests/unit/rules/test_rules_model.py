@@ -10,9 +10,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from trunkline.agents.reasoning.models import open_model
 from trunkline.agents.reasoning.turn_result import STATUS_KEY
-from trunkline.errors import ModelUnavailableError
 from trunkline.rules.model import RulesModel
 
 REPEAT: dict[str, Any] = {
@@ -43,27 +41,6 @@ async def ask_model(
 
 def result(text: str, **more: Any) -> ToolMessage:
     return ToolMessage(content=text, tool_call_id="rules-1", **more)
-
-
-async def test_a_question_that_a_tool_declares_becomes_a_call() -> None:
-    pieces, reply = await ask_model(HumanMessage("repeat after me"))
-    assert pieces == []
-    (call,) = reply.tool_calls
-    assert (call["name"], call["args"]) == ("s__repeat", {"text": "after me"})
-
-
-async def test_the_same_question_gets_the_same_call() -> None:
-    _, first = await ask_model(HumanMessage("repeat this"))
-    _, again = await ask_model(HumanMessage("repeat this"))
-    assert first.tool_calls == again.tool_calls
-
-
-async def test_the_answer_streams_in_words_and_is_the_tools_text() -> None:
-    text = "one  two\nthree"
-    pieces, reply = await ask_model(HumanMessage("repeat x"), result(text))
-    assert pieces == ["one  ", "two\n", "three"]
-    assert reply.text == text
-    assert reply.response_metadata[STATUS_KEY] == "completed"
 
 
 async def test_an_answer_template_is_filled_from_the_structured_result() -> None:
@@ -145,11 +122,6 @@ def test_without_streaming_the_reply_is_the_same() -> None:
     model = RulesModel().bind_tools([REPEAT])
     assert model.invoke([HumanMessage("repeat x")]).tool_calls[0]["args"] == {"text": "x"}
     assert model.invoke([HumanMessage("repeat x"), result("x")]).text == "x"
-
-
-def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelUnavailableError, match="write rules, or openai:NAME, anthropic:NAME"):
-        open_model("unknown:gpt-9")
 
 
 CONVERT: dict[str, Any] = {

@@ -33,22 +33,10 @@ def match_arguments(question: str, **rule: Any) -> dict[str, Any]:
     return match.arguments
 
 
-def test_a_question_is_matched_to_a_tool_and_arguments() -> None:
-    match = match_tool("  What time is it in Tokyo? ", {"other": [], "clock": [CLOCK]})
-    assert match is not None
-    assert (match.tool, match.arguments) == ("clock", {"timezone": "Asia/Tokyo"})
-    assert match.answer == "It is {datetime} in {timezone}."
-
-
 def test_a_value_missing_from_a_map_is_passed_unchanged() -> None:
     match = match_tool("what time is it in Atlantis", {"clock": [CLOCK]})
     assert match is not None
     assert match.arguments == {"timezone": "Atlantis"}
-
-
-def test_an_undeclared_question_matches_nothing() -> None:
-    assert match_tool("who wrote Hamlet", {"clock": [CLOCK], "silent": []}) is None
-    assert match_tool("", {"clock": [CLOCK]}) is None
 
 
 def test_the_longest_matched_text_wins_between_tools() -> None:

@@ -29,18 +29,6 @@ def step(agent: str = "math", text: object = "1+2", **rest: object) -> dict[str,
     return {"agent": agent, "text": text, **rest}
 
 
-def test_a_step_has_its_agent_and_its_planner() -> None:
-    (plan_step,) = parse_steps(step("currency", "36 USD to EUR"))
-
-    assert (plan_step.id, plan_step.agent, plan_step.text, plan_step.after) == (
-        "step-1",
-        "currency",
-        "36 USD to EUR",
-        (),
-    )
-    assert list(plan_step.route.reasons) == ["openai:any planned it"]
-
-
 @pytest.mark.parametrize(
     ("text", "after", "expected_text", "waits_for"),
     [

@@ -21,12 +21,6 @@ def plugin(command: str, **more: object) -> ServerConfig:
     return ServerConfig.model_validate({"command": command, **more})
 
 
-def test_without_a_file_there_are_the_servers_of_plugins() -> None:
-    config = load_config().add_plugin_servers("math", {"math": plugin("ours")})
-    assert {name: server.command for name, server in config.servers.items()} == {"math": "ours"}
-    assert agents_from_config(config) == []
-
-
 def test_a_file_adds_replaces_and_disables_servers_by_name(file: Path) -> None:
     write(file, math={"command": "mine"}, currency={"disabled": True}, time={"command": "clock"})
     config = load_config(file)
@@ -125,13 +119,6 @@ def test_a_broken_file_is_refused_in_one_line_with_the_position(
         load_config(file)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
-
-
-def test_an_invalid_entry_is_named_with_its_line(file: Path) -> None:
-    servers = {"a": {"command": "x"}, "b": {"command": "y", "args": ["1", 2]}}
-    file.write_text(json.dumps({"other": {"b": 1}, "mcpServers": servers}, indent=1))
-    with pytest.raises(ConfigurationError, match=r"line 13: mcpServers\.b\.args\.1: "):
-        load_config(file)
 
 
 @pytest.mark.parametrize(

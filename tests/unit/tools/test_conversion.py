@@ -28,21 +28,6 @@ def test_a_tool_without_annotations_counts_as_destructive_and_asks() -> None:
     assert (tool.title, tool.description) == ("", "")
 
 
-def test_a_read_only_tool_is_not_destructive() -> None:
-    tool = to_tool("s", declare_tool(annotations={"readOnlyHint": True}))
-    assert (tool.read_only, tool.destructive) == (True, False)
-
-
-def test_configured_metadata_precedes_declared_metadata() -> None:
-    meta = {"trunkline/match": [{"pattern": "own"}], "acme/x": 1}
-    tool = to_tool("s", declare_tool(_meta=meta), ADDED)
-    metadata = message_to_dict(tool.metadata)
-    assert metadata == {
-        "trunkline/match": [{"pattern": "added"}, {"pattern": "own"}],
-        "acme/x": 1,
-    }
-
-
 def test_a_declaration_of_the_wrong_type_is_replaced_by_the_configuration() -> None:
     tool = to_tool("s", declare_tool(_meta={"trunkline/match": "x"}), ADDED)
     metadata = message_to_dict(tool.metadata)

@@ -38,35 +38,6 @@ async def limit_size(
     return await limit_result_size(answer, tool="s/t", limit_bytes=LIMIT_BYTES, upload=uploader)
 
 
-async def test_a_small_result_is_unchanged() -> None:
-    uploader = Uploader()
-    small = result(part_pb2.Part(text="x"), part_pb2.Part(raw=b"y"), structured={"a": "b"})
-    before = small.SerializeToString(deterministic=True)
-    answer = await limit_size(small, uploader)
-    assert answer.SerializeToString(deterministic=True) == before
-    assert uploader.contents == []
-
-
-async def test_large_bytes_are_uploaded_and_replaced_by_a_reference() -> None:
-    uploader = Uploader()
-    image = part_pb2.Part(raw=BIG, media_type="image/png", filename="a.png")
-    (text_part, part) = (await limit_size(result(part_pb2.Part(text="x"), image), uploader)).content
-    assert text_part.text == "x"
-    assert (part.url, part.media_type, part.filename) == ("trunkline:t/1", "image/png", "a.png")
-    assert uploader.contents == [BIG]
-
-
-async def test_the_longest_text_is_uploaded_and_its_beginning_stays() -> None:
-    uploader = Uploader()
-    long = "ö" * LIMIT_BYTES
-    (first, head, part) = (
-        await limit_size(result(part_pb2.Part(text="x"), part_pb2.Part(text=long)), uploader)
-    ).content
-    assert first.text == "x"
-    assert head.text.startswith("ö" * 4000 + "\n[100000 characters in all")
-    assert (part.url, uploader.contents) == ("trunkline:t/1", [long.encode()])
-
-
 @pytest.mark.parametrize("text", ["", "the rows"])
 async def test_structured_content_is_dropped_in_favour_of_text(text: str) -> None:
     uploader = Uploader()

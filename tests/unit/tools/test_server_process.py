@@ -1,8 +1,6 @@
 """The environment of the processes of MCP servers."""
 
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +9,6 @@ from trunkline.tools.config import ServerConfig
 from trunkline.tools.server_process import build_environment
 
 SERVER = ServerConfig(command="mcp-server")
-
-
-def test_the_interpreters_folder_comes_first_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/somewhere")
-    folder = str(Path(sys.executable).parent)
-    assert build_environment(SERVER, {}, {})["PATH"] == f"{folder}{os.pathsep}/somewhere"
 
 
 def test_the_entrys_environment_wins_and_other_variables_are_not_passed_on(

@@ -13,11 +13,12 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.directory import START_S, Directory
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.client.services import (
     TOOL_SERVERS_TIMEOUT_S,
     ListedTools,
+    ToolClient,
 )
 from trunkline.v1 import tool_service_pb2
 
@@ -25,8 +26,6 @@ OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None
 OnTask: TypeAlias = Callable[[str], Awaitable[None]]
 """Called with the handle of the task that a call became."""
 
-# The time that the process of the adapter may be away.
-_RESTART_TIMEOUT_S: Final = 15.0
 _TASK_RETRY_S: Final = 600.0
 
 
@@ -90,23 +89,28 @@ class MeshTools:
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting.
 
-        Waits as well for an adapter that is away although the mesh has one, because its process
-        starts again.
+        Waits as well while the adapter is away and expected: all processes start at once, or its
+        process starts again.
         """
         directory = self._directory
-        is_expected = directory.is_service_expected(TOOL_SERVICE)
-        window = RetryWindow(_RESTART_TIMEOUT_S if is_expected else 0.0)
+        if directory.revision == 0:
+            directory.expect_service(TOOL_SERVICE)
+        window = RetryWindow(START_S)
         while True:
             revision = directory.revision
+            client: ToolClient | None = None
             try:
+                client = directory.tool_client()
                 # Servers that are still starting then count as unavailable.
-                response = await self._directory.tool_client().wait_for_tools(
+                response = await client.wait_for_tools(
                     tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
                 )
             except PeerUnavailableError as error:
-                pause_s = window.next_pause_s(_name_adapter(error))
+                named = _name_adapter(error, client)
+                if not directory.is_service_expected(TOOL_SERVICE):
+                    raise named from error
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
+                    async with asyncio.timeout(window.next_pause_s(named)):
                         await directory.wait_for_change(revision)
             else:
                 return self._build_listing(servers, response)
@@ -181,7 +185,8 @@ def _follow_task(
     return following
 
 
-def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
-    """Return an error that says which process can't be reached."""
-    is_address = error.peer != TOOL_SERVICE
-    return replace(error, peer=f"the tool adapter at {error.peer}") if is_address else error
+def _name_adapter(error: PeerUnavailableError, client: ToolClient | None) -> PeerUnavailableError:
+    """Return an error of a call that says which process can't be reached."""
+    if client is None:
+        return error
+    return replace(error, peer=f"the tool adapter at {error.peer}")

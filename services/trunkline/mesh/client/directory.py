@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
@@ -45,6 +46,8 @@ AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is ba
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
+START_S: Final = 15.0
+"""The time in which all processes of a mesh that start at once have registered."""
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _MAX_JOURNALS = 1000
 
@@ -72,8 +75,11 @@ class Directory:
         self._exit_stack = AsyncExitStack()
         # After a restart of the registry, an agent or a task that no host has may still exist.
         self._has_missing_hosts = False
-        # Services that some host serves, or did before.
+        self._tool_client: ToolClient | None = None
+        self._seen_services: set[str] = set()
         self._expected_services: set[str] = set()
+        # When the registry answered first, by the monotonic clock.
+        self._answered_s: float | None = None
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.lost_hosts: tuple[registry_service_pb2.Host, ...] = ()
         """The latest hosts that died, with the journals that no other host has."""
@@ -172,18 +178,28 @@ class Directory:
 
     def tool_client(self) -> ToolClient:
         """Return a client of the tool adapter; raises what `channel_for_service` raises."""
-        return ToolClient(self.channel_for_service(TOOL_SERVICE))
+        channel = self.channel_for_service(TOOL_SERVICE)
+        if self._tool_client is None or self._tool_client.channel is not channel:
+            self._tool_client = ToolClient(channel)
+        return self._tool_client
 
     def expect_service(self, full_name: str) -> None:
-        """Note that the mesh has a service, as a process knows from an earlier run."""
+        """Expect a host with this service to appear shortly after the first answer of the registry.
+
+        After a restart of all processes, a host may be ready before those that it needs.
+        """
         self._expected_services.add(full_name)
 
     def is_service_expected(self, full_name: str) -> bool:
-        """Return False if the registry has answered, and no host is known to have the service.
+        """Return whether a host may serve this soon, if none does now.
 
-        If no host serves an expected service, its process is away and may soon be back.
+        It may if a host did before, because its process may start again. It may as well if
+        `expect_service` was called, and the registry has answered for less than `START_S` seconds.
         """
-        return self.revision == 0 or full_name in self._expected_services
+        if full_name in self._seen_services:
+            return True
+        is_starting = self._answered_s is None or time.monotonic() < self._answered_s + START_S
+        return is_starting and full_name in self._expected_services
 
     def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a stub of the span store.
@@ -378,7 +394,7 @@ class Directory:
             agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
         }
         self._note_journals(hosts)
-        self._expected_services.update(name for host in hosts for name in host.services)
+        self._seen_services.update(name for host in hosts for name in host.services)
         for address in called - addresses - {self._registry_address}:
             self._channels.retire(address)
         changed = self._channels.expect(hosts, registry_address=self._registry_address)
@@ -390,6 +406,8 @@ class Directory:
             for address, client in self._clients.items()
             if address in addresses - changed
         }
+        if self._answered_s is None:
+            self._answered_s = time.monotonic()
         self.revision += 1
         event, self._change_event = self._change_event, asyncio.Event()
         event.set()

@@ -134,6 +134,7 @@ class ToolClient:
     """Calls ToolService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: MeshChannel) -> None:
+        self.channel: MeshChannel = channel
         self._breaker = channel.breaker
         self._stub: tool_service_pb2_grpc.ToolServiceAsyncStub = (
             tool_service_pb2_grpc.ToolServiceStub(channel)

@@ -11,9 +11,7 @@ import pytest_asyncio
 
 from harness.mcp import asking_server
 from trunkline import TaskContext, TaskState, agent
-from trunkline.core.json_values import update_struct
 from trunkline.testing import Mesh, mesh
-from trunkline.v1 import part_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,30 +73,6 @@ def folder(opened: tuple[Mesh, Path]) -> Path:
 def read_log(folder: Path) -> list[str]:
     """Return what the server did."""
     return [line.split()[0] for line in (folder / "log").read_text().splitlines()]
-
-
-async def test_questions_of_tools_reach_the_caller_one_after_the_other(
-    opened: tuple[Mesh, Path], folder: Path
-) -> None:
-    m = opened[0]
-    first = await m.ask("book", agent="booker")
-    assert first.state is TaskState.INPUT_REQUIRED
-    assert "asking/book_table asks: A table in Rome?" in first.status_text
-    incomplete = await m.ask("4 seats", task=first)
-    assert "A table in Rome?" in incomplete.status_text
-    second = await m.ask("view: garden", task=first)
-    assert "A table in Oslo?" in second.status_text
-    assert "It has" not in second.status_text
-    # Programs answer by data, which the agent does not have to list among its input modes.
-    answer = part_pb2.Part(media_type="application/json")
-    responses = {"inputResponses": {"table": {"action": "decline"}}}
-    update_struct(answer.data.struct_value, responses)
-    end = await m.ask(answer, task=first)
-    assert (end.state, end.text) == (
-        TaskState.COMPLETED,
-        "book: A table in Rome for 4. No table in Oslo.",
-    )
-    assert read_log(folder) == ["asked", "accept", "asked", "decline"]
 
 
 @agent(name="host")

@@ -189,15 +189,6 @@ async def test_an_answer_has_text_parts_data_and_artifacts(m: Mesh) -> None:
     assert children == [(f"turn-1/{name}", 3) for name in ("double-1", "fact-1", "fact-2")]
 
 
-async def test_several_calls_at_once(m: Mesh) -> None:
-    async def ask(task: TaskContext) -> str:
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(task.ask("double", str(number))) for number in range(3)]
-        return " ".join(each.result().text for each in asked)
-
-    assert (await call(m, ask)).text == "0 2 4"
-
-
 async def test_a_stream_yields_the_text_and_has_the_answer(m: Mesh) -> None:
     whole = "".join(f"{number} " for number in range(300))
     assert (await m.ask("300", agent="relay")).text == "".join(pieces) == whole

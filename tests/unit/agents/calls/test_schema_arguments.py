@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.agents.calls.schema_arguments import describe_argument, take_arguments, take_one
+from trunkline.agents.calls.schema_arguments import take_arguments
 
 SCHEMA: dict[str, Any] = {
     "properties": {
@@ -43,32 +43,3 @@ SCHEMA: dict[str, Any] = {
 def test_an_argument_is_named_or_fits_one_argument(text: str, arguments: dict[str, Any]) -> None:
     taken = take_arguments(text, SCHEMA)
     assert (taken.arguments, taken.rejected, taken.missing) == (arguments, {}, [])
-
-
-@pytest.mark.parametrize(
-    ("text", "rejected", "missing"),
-    [
-        ("item: pear, n: 12", {"n": "12"}, ["n (a whole number from 1 to 9)"]),
-        ("item: pear, n: many", {"n": "many"}, ["n (a whole number from 1 to 9)"]),
-        ("item: pear, unit: t", {"unit": "t"}, ["unit (one of kg, g)"]),
-        ("n: 3", {}, ["item (a text in quotation marks)"]),
-    ],
-)
-def test_a_missing_or_forbidden_value_is_reported(
-    text: str, rejected: dict[str, str], missing: list[str]
-) -> None:
-    taken = take_arguments(text, SCHEMA)
-    assert (taken.rejected, taken.missing) == (rejected, missing)
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "value"),
-    [("Ann Lee.", "item", "Ann Lee."), ('"x"', "item", "x"), ("7.", "n", 7), ("70", "n", None)],
-)
-def test_a_whole_text_is_one_value(text: str, name: str, value: object) -> None:
-    assert take_one(text, name, SCHEMA) == value
-
-
-def test_an_argument_is_described_with_what_it_takes() -> None:
-    assert describe_argument("n", SCHEMA) == "n (a whole number from 1 to 9), optional"
-    assert describe_argument("unit", SCHEMA) == "unit (one of kg, g), optional"

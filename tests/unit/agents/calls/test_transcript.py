@@ -159,19 +159,6 @@ def test_rewound_text_is_removed() -> None:
     assert transcript.outcome().text == "one three"
 
 
-def test_a_long_text_is_shortened_with_a_note() -> None:
-    transcript = read_transcript(created_event(), first_delta("x" * 1000))
-    for _ in range(2 * MAX_TEXT_CHARS // 1000):
-        transcript.apply(sealed(delta_event("a", ["y" * 1000]), at=transcript.cursor + 1))
-    transcript.apply(sealed(COMPLETED, at=transcript.cursor + 1))
-
-    text = transcript.outcome().text
-
-    assert len(text) < MAX_TEXT_CHARS + 200
-    assert text.startswith("x" * 1000 + "y")
-    assert text.endswith("[Shortened: 525,000 characters in all; agent agent has the rest.]")
-
-
 def test_a_long_reason_is_shortened_too() -> None:
     transcript = read_transcript(
         created_event(), status_event(State.TASK_STATE_FAILED, "z" * (MAX_TEXT_CHARS + 1))

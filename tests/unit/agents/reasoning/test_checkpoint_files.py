@@ -179,8 +179,3 @@ def test_concurrent_turns_share_the_file(tmp_path: Path) -> None:
             assert checkpoints.saver is other.saver
             assert checkpoints.thread_id != other.thread_id
         assert asyncio.run(run_nodes(checkpoints, crashes=False))
-
-
-def test_a_host_without_a_checkpoint_path_has_no_checkpoints() -> None:
-    with open_turn_checkpoints(Turn(None).task) as thread:
-        assert thread is None

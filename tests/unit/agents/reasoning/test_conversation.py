@@ -13,7 +13,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
 from trunkline.agents.reasoning.conversation import MAX_CHARS, MAX_MESSAGES, ConversationHistory
-from trunkline.agents.reasoning.message_repair import CALL_INTERRUPTED, build_feedback
+from trunkline.agents.reasoning.message_repair import build_feedback
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -54,13 +54,6 @@ def earlier_texts(path: Path, turn: Turn) -> list[str]:
 def earlier_messages(path: Path, turn: Turn) -> Sequence[BaseMessage]:
     with open_checkpoint_file(path) as file:
         return ConversationHistory(file, turn.task).earlier_messages()
-
-
-def test_messages_of_earlier_tasks_are_remembered(tmp_path: Path) -> None:
-    path = tmp_path / "a.checkpoints"
-    append_exchange(path, Turn("t1"), "2+2", "4")
-    append_exchange(path, Turn("t2"), "3+3", "6")
-    assert earlier_texts(path, Turn("t3")) == ["2+2", "4", "3+3", "6"]
 
 
 def test_other_agents_contexts_and_accounts_see_nothing(tmp_path: Path) -> None:
@@ -144,20 +137,6 @@ def test_a_conversation_is_bounded_and_begins_with_a_question(tmp_path: Path) ->
     assert 0 < sum(len(message.text) for message in earlier_messages(path, Turn("x"))) <= MAX_CHARS
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
-
-
-def test_an_interrupted_call_gets_a_result_that_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "a.checkpoints"
-    call = tool_call(name="t", args={"x": 1}, id="c")
-    append(path, Turn("t1"), HumanMessage("q"), AIMessage("", tool_calls=[call]), AIMessage("stop"))
-    question, call_message, result, last = earlier_messages(path, Turn("t2"))
-    assert isinstance(call_message, AIMessage)
-    assert isinstance(result, ToolMessage)
-    assert (result.tool_call_id, result.text) == (
-        call_message.tool_calls[0]["id"],
-        CALL_INTERRUPTED,
-    )
-    assert (question.text, last.text) == ("q", "stop")
 
 
 def test_a_rejected_answer_is_not_remembered(tmp_path: Path) -> None:

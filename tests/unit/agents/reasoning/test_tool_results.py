@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from trunkline.agents.reasoning.tool_results import plain_result_text, quote_sources, render_sources
 
@@ -10,15 +10,6 @@ from trunkline.agents.reasoning.tool_results import plain_result_text, quote_sou
 def result(*sources: tuple[str, str], **more: Any) -> ToolMessage:
     structured = {"sources": [{"citation": name, "text": text} for name, text in sources], **more}
     return ToolMessage("text", tool_call_id="c", artifact={"structured": structured})
-
-
-def test_sources_are_numbered_across_all_results_of_a_turn() -> None:
-    first = quote_sources([HumanMessage("q")], [result(("A", "a"), ("B", "b")), result(("C", "c"))])
-    second = quote_sources(first, [result(("D", "d"))])
-
-    assert '<source number="1" citation="A">\na\n</source>' in first[0].text
-    assert '<source number="3" citation="C">\nc\n</source>' in first[1].text
-    assert '<source number="4" citation="D">' in second[0].text
 
 
 def test_a_result_without_sources_is_unchanged() -> None:
@@ -69,14 +60,6 @@ def test_an_answer_without_citations_lists_the_new_sources() -> None:
     assert listing.startswith("\n\nFound in:\n[2] Number 0")
     assert len(listing.splitlines()) == 3 + 5
     assert render_sources(old, "Hello.", earlier=1) == ""
-
-
-def test_an_earlier_turn_can_be_cited() -> None:
-    old = quote_sources([], [result(("Old one", "a"))])
-
-    assert render_sources([*old, HumanMessage("and?")], "See [1].", earlier=1) == (
-        "\n\nSources:\n[1] Old one"
-    )
 
 
 def test_sources_that_the_answer_lists_are_not_listed_twice() -> None:

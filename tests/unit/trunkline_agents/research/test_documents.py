@@ -63,16 +63,6 @@ def search(store: DocumentStore, question: str) -> list[tuple[str, str]]:
     return [(hit.name, hit.place) for hit in search_documents(store, question)]
 
 
-def test_a_folder_is_added_recursively_under_its_own_name(
-    store: DocumentStore, folder: Path
-) -> None:
-    added = add_documents(store, [folder])
-
-    expected = ["cache.html", "hr/leave.md", "safety.pdf", "travel.txt"]
-    assert sorted(added.added) == [f"handbook/{name}" for name in expected] == names(store)
-    assert (added.unchanged, added.removed, added.refused) == ([], [], {})
-
-
 @pytest.mark.parametrize(
     ("question", "place"),
     [

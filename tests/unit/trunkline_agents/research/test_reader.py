@@ -163,7 +163,7 @@ def test_the_text_of_html_is_what_a_browser_shows(page: str, text: str) -> None:
     ],
 )
 def test_hostile_html_is_read_only_once(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = piece.encode() * (100_000 // len(piece))
+    page = piece.encode() * (30_000 // len(piece))
     read_chars = 0
 
     def count(find_end: Callable[..., int]) -> Callable[..., int]:
@@ -247,6 +247,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "broken.pdf": (lambda: b"%PDF-1.4\n" + b"nonsense" * 100, "broken"),
     "not.pdf": (lambda: b"<html>", "broken"),
     "cut.pdf": (lambda: pdf(["Hello."])[:200], "broken"),
+    "locked.pdf": (encrypted_pdf, "password"),
     "pictures.pdf": (lambda: pdf([], []), "no text"),
     "bomb.pdf": (
         lambda: with_contents([b"(x) Tj " * 30_000_000]),
@@ -268,11 +269,6 @@ def test_a_hostile_file_is_refused_with_the_reason_and_the_next_is_read(
         read(reader, tmp_path, name, make_content())
 
     assert read(reader, tmp_path, "good.md", b"# Good\n\nfine").title == "Good"
-
-
-def test_a_pdf_with_a_password_is_refused(reader: DocumentReader, tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFileError, match="password"):
-        read(reader, tmp_path, "locked.pdf", encrypted_pdf())
 
 
 def test_a_pipe_or_missing_file_is_refused_before_it_is_opened(

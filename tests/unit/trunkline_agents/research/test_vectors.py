@@ -57,18 +57,6 @@ def search_names(store: DocumentStore, question: str, index: VectorIndex | None)
     return [hit.name for hit in search_documents(store, question, index=index)]
 
 
-def test_a_question_finds_documents_by_meaning_without_a_common_word(
-    store: DocumentStore, pages: Sequence[Path]
-) -> None:
-    index = VectorIndex(TextEncoder("topics", TopicEmbeddings()))
-    add_documents(store, pages, index=index)
-
-    assert search_names(store, "sabbatical", None) == []
-    assert search_names(store, "sabbatical", index) == ["leave.md"]
-    assert search_names(store, "railway memory", index) == ["rail.md", "cache.md"]
-    assert search_names(store, "Hamlet", index) == []
-
-
 def test_rankings_are_merged_and_hits_of_both_come_first(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
