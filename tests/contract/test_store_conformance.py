@@ -146,16 +146,6 @@ async def test_a_task_spread_over_many_commits_is_read_completely(
         assert await store.read(TASK, 7, limit_bytes=0) == written[7:8]
 
 
-async def test_committed_batches_are_read_unchanged(store: JournalStore) -> None:
-    await store.commit(group(FIRST, SECOND, made=[row()]))
-    await store.commit(group(THIRD))
-    assert await store.read(TASK, 0, limit_bytes=LIMIT) == [
-        FIRST.sealed,
-        SECOND.sealed,
-        THIRD.sealed,
-    ]
-
-
 @pytest.mark.parametrize(
     ("after", "expected_count"), [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 0)]
 )
@@ -179,25 +169,9 @@ async def test_reading_respects_the_limit_but_returns_at_least_one_batch(
         assert await store.read(TASK, 0, limit_bytes=both_bytes - 1) == [first]
 
 
-async def test_tasks_of_one_commit_are_read_separately(reopenable: Reopenable) -> None:
-    other = f"{TASK}-other"
-    other_batch = stored([created("b")], 1, task_id=other)
-    await reopenable.store.commit(group(FIRST, other_batch, SECOND, made=[row(), row(other)]))
-    async for store in reopenable.before_and_after_restart():
-        assert await store.read(TASK, 0, limit_bytes=LIMIT) == [FIRST.sealed, SECOND.sealed]
-        assert await store.read(other, 0, limit_bytes=LIMIT) == [other_batch.sealed]
-
-
 async def test_an_unknown_task_has_no_batches_and_no_row(store: JournalStore) -> None:
     assert await store.read("journal1-unknown", 0, limit_bytes=LIMIT) == []
     assert await find_row(store, "journal1-unknown") is None
-
-
-async def test_a_row_is_found_with_its_latest_head(reopenable: Reopenable) -> None:
-    await reopenable.store.commit(group(FIRST, made=[row()]))
-    await reopenable.store.commit(group(SECOND))
-    assert await find_row(reopenable.store, TASK) == row(head=3)
-    assert await find_row(await reopenable.reopen(), TASK) == row(head=3)
 
 
 async def test_a_changed_row_replaces_state_time_and_metadata(reopenable: Reopenable) -> None:
@@ -441,15 +415,6 @@ async def test_lists_are_filtered(
     assert page.total == len(result)
 
 
-async def test_a_store_keeps_its_id_and_after_a_clean_shutdown_its_epoch(
-    reopenable: Reopenable,
-) -> None:
-    before = (reopenable.store.id, reopenable.store.epoch)
-    after = await reopenable.reopen()
-    assert (after.id, after.epoch) == before
-    assert len(after.id) == 8
-
-
 async def test_orphaned_children_are_stored_until_they_are_deleted(reopenable: Reopenable) -> None:
     stray, other = OrphanedChild("c-1", "acme", 1.5), OrphanedChild("c-2", "", 2.5)
     later = replace(stray, until_s=3.5)
@@ -535,15 +500,6 @@ async def test_webhooks_are_listed_by_task_and_state_newest_first(store: Journal
         rows[4],
     ]
     assert await store.find_webhooks(task_id="unknown") == []
-
-
-async def test_a_task_and_its_webhook_are_written_together(reopenable: Reopenable) -> None:
-    commit_group = group(FIRST, made=[row()])
-    commit_group.webhooks[TASK, "a"] = webhook(TASK, "a")
-    await reopenable.store.commit(commit_group)
-    async for store in reopenable.before_and_after_restart():
-        assert await find_row(store, TASK) is not None
-        assert await store.find_webhooks() == [webhook(TASK, "a")]
 
 
 async def test_a_deleted_task_is_deleted_with_its_aliases_and_webhooks(

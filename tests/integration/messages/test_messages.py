@@ -3,9 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -44,7 +42,6 @@ from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
     PermissionDeniedError,
-    QueueFullError,
 )
 from trunkline.mesh.client import ChannelPool, Directory, allocate_task_id
 from trunkline.messages.client import MessagingClient
@@ -52,7 +49,6 @@ from trunkline.messages.conversion import build_envelope
 from trunkline.messages.store import EnvelopeFilter
 from trunkline.messages.types import EvaluationRequest, EvaluationResult, message_type
 from trunkline.observe.audit import audit_path, open_audit_log
-from trunkline.processes.hosting import describe_host
 from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
@@ -134,18 +130,6 @@ async def test_a_handler_answers_several_times_or_not_at_all(mesh: MessageMesh) 
     assert not await mesh.listing(causation_id=noted.envelope.envelope_id)
 
 
-async def test_handlers_ask_send_and_reply_within_their_conversation(mesh: MessageMesh) -> None:
-    relayed = build_envelope("go", type="relay", recipient="teacher")
-    reply = await mesh.client(caller="ann").request(relayed, timeout_s=PATIENCE_S)
-    assert reply.text == "relayed: plain heard 'from user:ann'"
-    assert reply.priority == pb2.ENVELOPE_PRIORITY_HIGH
-    thread = await mesh.listing(correlation_id=reply.correlation_id)
-    assert [(each.envelope.sender, each.envelope.recipient) for each in thread] == [
-        ("user:ann", "teacher"), ("teacher", "plain"), ("plain", "teacher"),
-        ("teacher", "user:ann"), ("teacher", "user:ann"),
-    ]  # fmt: skip
-
-
 async def test_wrong_messages_are_refused_by_field_and_reason(mesh: MessageMesh) -> None:
     client = mesh.client()
     known = pb2.Envelope(recipient="teacher", type="evaluation_request")
@@ -164,17 +148,6 @@ async def test_wrong_messages_are_refused_by_field_and_reason(mesh: MessageMesh)
     with pytest.raises(InvalidArgumentError, match="expire_time: is in the past"):
         await client.send([build_envelope("x", recipient="plain"), late])
     assert not await mesh.listing()
-
-
-async def test_a_repeated_id_is_one_message(mesh: MessageMesh) -> None:
-    client = mesh.client()
-    message = build_envelope("once", recipient="plain", id="m-1")
-    first, second = [(await client.send([message]))[0] for _ in range(2)]
-    assert first.position == second.position
-    await mesh.ended("m-1")
-    assert texts(await mesh.listing(causation_id="m-1")) == ["plain heard 'once'"]
-    with pytest.raises(InvalidArgumentError, match="'m-1' was used for another message"):
-        await client.send([build_envelope("other", recipient="plain", id="m-1")])
 
 
 async def test_all_and_rooms_reach_each_agent_once(mesh: MessageMesh) -> None:
@@ -202,15 +175,6 @@ async def test_all_and_rooms_reach_each_agent_once(mesh: MessageMesh) -> None:
     assert [each.envelope.text or read_member(each.envelope.data, "event") for each in history] == [
         "join", "join", "to the den", "to the den", "leave",
     ]  # fmt: skip
-
-
-async def test_listeners_of_a_room_see_messages_as_they_come(mesh: MessageMesh) -> None:
-    client = mesh.client()
-    async with aclosing(client.watch(EnvelopeFilter(room="den"))) as updates:
-        assert not (await anext(updates)).envelopes
-        await client.send([build_envelope("elsewhere", type="note", recipient="room:other")])
-        await client.send([build_envelope("here", type="note", recipient="room:den")])
-        assert texts((await anext(updates)).envelopes) == ["here"]
 
 
 async def test_accounts_are_isolated(mesh: MessageMesh) -> None:
@@ -410,48 +374,6 @@ async def test_a_handler_waits_for_a_person_and_lets_others_run(tmp_path: Path) 
         assert texts(await mesh.listing(causation_id="pay")) == ["pay: yes"]
 
 
-async def test_agents_may_leave_and_come_back(tmp_path: Path, place: Place) -> None:
-    worker = Attempts()
-    async with open_message_mesh(tmp_path, plain, **place) as mesh:
-        client = mesh.client()
-        host = await mesh.mesh.join(worker.agent)
-        await client.request(
-            build_envelope("first", type="job", recipient="worker"), timeout_s=PATIENCE_S
-        )
-        host.withdraw_agents()
-        await mesh.mesh.directory.wait_until(
-            lambda known: "worker" not in known.list_agents(), timeout_s=PATIENCE_S
-        )
-        (sent,) = await client.send([build_envelope("second", type="job", recipient="worker")])
-        # What waits for one agent delays no other one.
-        await client.request(build_envelope("x", recipient="plain"), timeout_s=PATIENCE_S)
-        with pytest.raises(PeerTimeoutError, match=r"no reply to message .* in 0\.05 s"):
-            await client.request(
-                build_envelope("3", type="job", recipient="worker"), timeout_s=0.05
-            )
-        assert host.membership is not None
-        host.membership.update(describe_host(host.host, address=host.address))
-        await mesh.ended(sent.envelope.envelope_id)
-        assert worker.handled[:2] == ["first", "second"]
-
-
-async def test_replays_are_new_messages_that_name_the_old_one(mesh: MessageMesh) -> None:
-    client = mesh.client(caller="ann")
-    (sent,) = await client.send([build_envelope("x", type="note", recipient="teacher", id="old")])
-    await mesh.ended("old")
-    assert await client.replay(EnvelopeFilter(type="note"), dry_run=True) == ["old"]
-    (new,) = await client.replay(EnvelopeFilter(correlation_id="old"), recipient="plain")
-    stored = await mesh.ended(new)
-    assert stored.envelope.replay_of == "old"
-    assert [each.recipient for each in stored.deliveries] == ["plain"]
-    assert stored.envelope.sender == sent.envelope.sender
-    with pytest.raises(InvalidArgumentError, match="filter: is empty"):
-        await client.replay(EnvelopeFilter())
-    past = EnvelopeFilter()
-    past.end_time.FromDatetime(datetime.now(UTC) - timedelta(hours=1))
-    assert await client.replay(past, dry_run=True) == []
-
-
 async def test_a_replayed_room_has_its_messages_in_order_without_its_notices(
     mesh: MessageMesh,
 ) -> None:
@@ -470,19 +392,6 @@ async def test_a_replayed_room_has_its_messages_in_order_without_its_notices(
     with pytest.raises(InvalidArgumentError, match="does not take 'quiet'"):
         await client.replay(EnvelopeFilter(participant="user:ann"), recipient="teacher")
     assert len(await mesh.listing(type="note")) == 10
-
-
-async def test_a_full_queue_refuses_with_a_reason(tmp_path: Path, place: Place) -> None:
-    worker = Attempts()
-    worker.gate.clear()
-    async with open_message_mesh(tmp_path, worker.agent, queue_limit=2, **place) as mesh:
-        jobs = [build_envelope(f"{n}", type="job", recipient="worker") for n in range(3)]
-        with pytest.raises(QueueFullError, match="2 deliveries wait already"):
-            await mesh.client().send(jobs)
-        await mesh.client().send(jobs[:2])
-        with pytest.raises(QueueFullError):
-            await mesh.client().send(jobs[2:])
-        worker.gate.set()
 
 
 async def test_an_agent_without_time_costs_no_attempt(tmp_path: Path, place: Place) -> None:

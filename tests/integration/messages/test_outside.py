@@ -166,18 +166,6 @@ async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Out
         yield Outside(mesh, keys)
 
 
-async def test_a_request_gets_its_reply(outside: Outside) -> None:
-    body = {"recipient": "teacher", "type": "evaluation_request", "data": {"proposal": "a draft"}}
-    answer = await outside.post("/messages:request", body)
-    reply = answer.json()
-    assert answer.status_code == 200, reply
-    assert (reply["type"], reply["sender"]) == ("evaluation_result", "teacher")
-    assert reply["recipient"] == "user:ann"
-    assert (reply["data"]["approved"], reply["data"]["score"]) == (True, 80)
-    stored = (await outside.get(f"/messages/{reply['causationId']}")).json()
-    assert stored["deliveries"][0]["state"] == "DELIVERY_STATE_HANDLED"
-
-
 async def test_several_messages_are_accepted_together_or_not_at_all(outside: Outside) -> None:
     good = {"recipient": "teacher", "type": "quiet", "text": "one", "correlationId": "together"}
     accepted = await outside.post("/messages", {"envelopes": [good, {**good, "text": "two"}]})

@@ -18,7 +18,6 @@ from trunkline.core.settings import (
     SupervisorSettings,
     TreeSettings,
 )
-from trunkline.errors import InvalidArgumentError
 from trunkline.rules.planner import RulesPlanner
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.context import TaskContext
@@ -84,19 +83,6 @@ async def test_the_error_of_a_limit_names_the_chain_up_to_the_client(
     assert root.task.status.state == State.TASK_STATE_FAILED
     assert "supervisor > team > red" in status_texts(root)
     assert next(iter(limits)) in status_texts(team)
-
-
-async def test_usage_is_a_number_of_tokens(mesh: SmallMesh) -> None:
-    @agent(name="wrong", description="Reports nonsense.")
-    async def wrong(task: TaskContext) -> str:
-        with pytest.raises(InvalidArgumentError, match="output_tokens"):
-            task.report_usage("openai:small", input_tokens=1, output_tokens=-1)
-        return "refused"
-
-    await mesh.join(wrong)
-    task = await mesh.ask("report", agent="wrong")
-    assert task.task.status.state == State.TASK_STATE_COMPLETED
-    assert task.usage.tokens == 0
 
 
 def graph_agent(model: ScriptedModel, seen: list[str], *, is_async: bool) -> FunctionAgent:

@@ -159,12 +159,3 @@ async def test_an_unrecorded_post_is_repeated_after_a_kill_of_its_host(tmp_path:
         assert (code, "has no webhook 'another'" in err) == (1, True)
         code, _, err = await command(services, "list", "--state", "lost")
         assert (code, "there are: idle, pending, waiting, dead, done" in err) == (2, True)
-
-
-async def test_a_takeover_includes_the_journal_s_webhooks(tmp_path: Path) -> None:
-    async with hosts(tmp_path, "echo", "math", environment=mesh_callers.QUICK) as (
-        services,
-        deliverer,
-    ):
-        unrecorded = await post_a_part_and_kill(services, deliverer)
-        await expect_the_rest(deliverer, unrecorded)

@@ -10,7 +10,6 @@ import pytest
 
 from harness.journal.builders import completed, created, working
 from harness.journal.opening import open_journal
-from trunkline.core.database.process import boot_id
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.group_commit import KEY_TTL_NS
@@ -128,8 +127,3 @@ def test_age_continues_after_a_reboot_by_the_wall_clock_but_never_decreases(
         set_wall(shift_ns)
         elapsed_ns = Clock(reading).age_ns() - DAY_NS
         assert expected <= elapsed_ns < expected + HOUR_NS
-
-
-def test_a_new_journal_has_age_zero_and_records_the_boot_id() -> None:
-    assert Clock(ClockReading()).age_ns() < HOUR_NS
-    assert Clock(ClockReading()).reading().boot == boot_id()

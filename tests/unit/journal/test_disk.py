@@ -1,7 +1,6 @@
 """Disks that are full, failing, read-only or gone: one clear error, no committed event is lost."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,64 +29,6 @@ async def start_task(journal: Journal) -> str:
 
 async def read_text(journal: Journal, task_id: str) -> str:
     return (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
-
-
-# Writes numbers until its files reach the size limit; then lifts the limit and continues.
-LIMITED = """
-import asyncio, resource, signal, sys
-from pathlib import Path
-from harness.journal.builders import append, begin, completed, created
-from trunkline.errors import JournalUnavailableError
-from trunkline.journal.events import build_draft
-from harness.journal.opening import open_journal
-
-async def main():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    journal = open_journal(Path(sys.argv[1]), synchronous=sys.argv[2])
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "0 ")])])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
-    number = 0
-    problems = set()
-    for _ in range(200):
-        try:
-            event = append("a", f"{number + 1} ")
-            await journal.append(task_id, journal.epoch, [build_draft([event])])
-            number += 1
-        except JournalUnavailableError as error:
-            problems.add(error.problem)
-    for _ in range(3):
-        try:
-            await journal.create(journal.new_task_id(), created())
-        except JournalUnavailableError as error:
-            problems.add(error.problem)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    await journal.append(task_id, journal.epoch, [build_draft([append("a", f"{number + 1} ")])])
-    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
-    print(task_id, number + 1, *problems, sep="|", flush=True)
-
-asyncio.run(main())
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_a_full_disk_is_reported_and_used_again_once_it_has_space(
-    tmp_path: Path, synchronous: str
-) -> None:
-    path = tmp_path / "journal.db"
-    process = start(LIMITED, path, synchronous)
-    assert process.stdout is not None
-    task_id, count, *problems = process.stdout.readline().strip().split("|")
-    assert problems == ["the disk can't be read or written; check it, and the space on it"]
-    process.kill()
-    process.communicate()
-    journal = open_journal(path)
-    numbers = [int(word) for word in (await read_text(journal, task_id)).split()]
-    assert numbers == list(range(int(count) + 1))
-    assert (await journal.row(task_id)).is_ended
-    await journal.close()
 
 
 async def test_a_journal_that_cannot_be_written_fails_until_it_can(journal: Journal) -> None:
@@ -177,8 +118,7 @@ except JournalUnavailableError as error:
 """
 
 
-@pytest.mark.parametrize("file_mode", [0o444, 0o000])
-@pytest.mark.parametrize("folder_mode", [0o1777, 0o555])
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o1777), (0o000, 0o555)])
 async def test_a_file_without_read_or_write_permission_is_reported(
     tmp_path: Path, file_mode: int, folder_mode: int
 ) -> None:
@@ -190,26 +130,6 @@ async def test_a_file_without_read_or_write_permission_is_reported(
     output, _ = process.communicate(timeout=60)
     folder.chmod(0o755)
     assert output.startswith("it can't be ")
-
-
-async def test_the_log_stays_short_under_steady_load(journal: Journal, tmp_path: Path) -> None:
-    task_id = await start_task(journal)
-    log, longest_bytes, written_bytes = tmp_path / "journal.db-wal", 0, 0
-    text = "y" * 3000
-    # A log without checkpoints holds everything that was written. The time of a checkpoint depends
-    # on the disk, so the loop writes longer on a slow one.
-    deadline_s = time.monotonic() + 60
-    while written_bytes < 45e6 or (
-        longest_bytes > 0.8 * written_bytes and time.monotonic() < deadline_s
-    ):
-        appends = [
-            journal.append(task_id, journal.epoch, [build_draft([append("a", text)])])
-            for _ in range(40)
-        ]
-        await asyncio.wait(appends)
-        written_bytes += 40 * len(text)
-        longest_bytes = max(longest_bytes, log.stat().st_size)
-    assert longest_bytes <= 0.8 * written_bytes
 
 
 async def test_a_failed_checkpoint_fails_no_commit(

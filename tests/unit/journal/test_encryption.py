@@ -78,21 +78,6 @@ async def test_statements_of_users_are_encrypted(folder: Path, path: Path) -> No
     await store.close()
 
 
-async def test_old_events_of_a_long_task_are_read_from_many_commits(
-    folder: Path, path: Path
-) -> None:
-    journal = open_journal(path, keyring=open_keyring(folder, KEY), tail_bytes=0)
-    first = await write_task(journal, is_ended=False)
-    second = await write_task(journal, is_ended=False)
-    for number in range(200):
-        task_id = first if number % 10 == 0 else second
-        await journal.append(task_id, journal.epoch, [build_draft([append("a", f"{number} ")])])
-    for task_id, count in ((first, 20), (second, 180)):
-        batches = await journal.read(task_id, 0, limit_bytes=1 << 20)
-        assert len(batches) == 3 + count
-    await journal.close()
-
-
 async def test_plain_content_is_encrypted_when_a_key_is_set(folder: Path, path: Path) -> None:
     plain = await write_journal(path, open_keyring(folder))
     keyring = open_keyring(folder, KEY)

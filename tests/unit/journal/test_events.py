@@ -16,7 +16,6 @@ from trunkline.journal.events import (
     Draft,
     EventKind,
     build_draft,
-    event_count,
     last_sequence,
     parse_header,
     plan_event,
@@ -74,22 +73,10 @@ def test_sealing_puts_a_header_before_the_drafts_own_bytes() -> None:
     assert last_sequence(sealed_batch) == 301
 
 
-def test_a_header_longer_than_a_one_byte_length_is_parsed() -> None:
-    origin = event_pb2.Origin(agent="x" * 40_000, task_id="child", first_sequence=1)
-    sealed_batch = sealed([begin("a", "x")], 9, origin=origin)
-    assert parse_header(sealed_batch).first_sequence == 9
-
-
 @pytest.mark.parametrize("bytes_", [b"", b"\x12\x00", b"\x0a", b"\x0a\xff"])
 def test_a_header_of_malformed_bytes_is_refused(bytes_: bytes) -> None:
     with pytest.raises(DecodeError):
         parse_header(bytes_)
-
-
-def test_trimming_a_batch_that_begins_after_the_cursor_changes_nothing() -> None:
-    sealed_batch = sealed([begin("a", "x", "y")], 5)
-    assert trim_batch(sealed_batch, 4) is sealed_batch
-    assert trim_batch(sealed_batch, 0) is sealed_batch
 
 
 def test_trimming_splits_a_run_and_leaves_its_start_with_the_first_text() -> None:
@@ -100,11 +87,6 @@ def test_trimming_splits_a_run_and_leaves_its_start_with_the_first_text() -> Non
     assert rest.header.kinds == EventKind.DELTA.bit | EventKind.STATUS.bit
     assert rest.header.origin.first_sequence == ORIGIN.first_sequence + 2
     assert list(rest.events) == [append("a", "y", "z", last=True), completed()]
-
-
-def test_trimming_splits_a_run_of_a_plan() -> None:
-    rest = parse_batch(trim_batch(sealed([plan_event("p", 2, ["1", "2", "3"])], 1), 2))
-    assert list(rest.events) == [plan_event("p", 2, ["3"])]
 
 
 def test_parsing_up_to_a_sequence_keeps_the_beginning_of_a_run_open() -> None:
@@ -151,21 +133,3 @@ def test_events_forwarded_twice_keep_their_writer_and_name_the_child_they_came_t
         path=["supervisor", "math"],
         child_task_id="middle",
     )
-
-
-def test_splicing_again_adds_only_new_events() -> None:
-    forwarded_sequences: dict[str, int] = {}
-    first = sealed([begin("a", "x", "y")], 1, task_id="child")
-    assert len(spliced(first, forwarded_sequences)) == 1
-    assert forwarded_sequences == {"child": 2}
-    assert spliced(first, forwarded_sequences) == []
-    longer = sealed([begin("a", "x", "y", "z")], 1, task_id="child")
-    (rest,) = spliced(longer, forwarded_sequences)
-    assert rest.origin is not None
-    assert rest.origin.first_sequence == 3
-    assert list(event_pb2.EventBatch.FromString(rest.body).events) == [append("a", "z")]
-    assert forwarded_sequences == {"child": 3}
-
-
-def test_a_close_without_content_covers_one_sequence() -> None:
-    assert event_count(append("a", last=True)) == 1

@@ -1,6 +1,5 @@
 import asyncio
 import gc
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -10,13 +9,11 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, status, working
 from harness.journal.opening import open_journal
-from trunkline.core.database.connection import open_read_only
 from trunkline.core.json_values import read_member, update_struct
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
     JournalUnavailableError,
-    MessageKeyReusedError,
     TaskEndedError,
     TaskNotFoundError,
 )
@@ -56,20 +53,6 @@ async def test_an_uncommitted_event_is_not_readable(journal: Journal) -> None:
     assert await journal.read(task_id, 1) == []
     await append_future
     assert len(await journal.read(task_id, 1)) == 1
-
-
-async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
-    journal: Journal,
-) -> None:
-    tasks = [await create_task(journal) for _ in range(3)]
-    appends = [
-        journal.append(task_id, journal.epoch, [build_draft([working()])]) for task_id in tasks
-    ]
-    await asyncio.wait(appends)
-    times = {
-        parse_header((await journal.read(task_id, 1))[0]).time.ToNanoseconds() for task_id in tasks
-    }
-    assert len(times) == 1
 
 
 async def test_canceling_the_future_of_an_append_does_not_undo_it(journal: Journal) -> None:
@@ -112,44 +95,6 @@ async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
     )
     assert await journal.create(task_id, created()) == CreateResult(task_id, is_new=False)
     assert await journal.head(task_id) == 1
-
-
-async def test_concurrent_creates_with_one_key_make_one_task(journal: Journal) -> None:
-    first, second, other = (journal.new_task_id() for _ in range(3))
-    created_task = [
-        journal.create(task_id, created(), key=key, content_hash="h")
-        for task_id, key in ((first, "k"), (second, "k"), (other, "other"))
-    ]
-    assert [await creation for creation in created_task] == [
-        CreateResult(first, is_new=True),
-        CreateResult(first, is_new=False),
-        CreateResult(other, is_new=True),
-    ]
-    again = journal.create(second, created(), key="k", content_hash="h")
-    assert await again == CreateResult(first, is_new=False)
-    with pytest.raises(TaskNotFoundError):
-        await journal.row(second)
-
-
-async def test_the_same_key_with_other_content_is_refused(journal: Journal) -> None:
-    first = journal.new_task_id()
-    created_task = journal.create(first, created(), key="k", content_hash="h")
-    at_once = journal.create(journal.new_task_id(), created(), key="k", content_hash="other")
-    assert (await created_task).is_new
-    with pytest.raises(MessageKeyReusedError, match="m-1"):
-        await at_once
-    with pytest.raises(MessageKeyReusedError):
-        await journal.create(journal.new_task_id(), created(), key="k", content_hash="other")
-
-
-async def test_waiting_ends_when_an_event_arrives(journal: Journal) -> None:
-    task_id = await create_task(journal)
-    await journal.wait(task_id, 0)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        waits = [group.create_task(journal.wait(task_id, 1)) for _ in range(3)]
-        await asyncio.wait(waits, timeout=0)
-        assert not any(wait.done() for wait in waits)
-        await write(journal, task_id, working())
 
 
 async def test_waiting_for_more_of_an_ended_task_returns(journal: Journal) -> None:
@@ -220,15 +165,6 @@ async def test_a_row_follows_the_tasks_status(journal: Journal) -> None:
     assert (await journal.row(task_id)).first_available == 1
 
 
-async def test_a_journal_knows_its_forwarded_sequences(journal: Journal) -> None:
-    task_id = await create_task(journal, working())
-    origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
-    forwarded = build_draft([begin("a", "x", "y")], origin=origin)
-    assert await journal.forwarded_sequences(task_id) == {}
-    await journal.append(task_id, journal.epoch, [forwarded, build_draft([working()])])
-    assert await journal.forwarded_sequences(task_id) == {"child": 5}
-
-
 async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     event = created()
     update_struct(event.created.metadata, {"team": "a"})
@@ -253,19 +189,6 @@ async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
         await journal.list(task_service_pb2.ListTasksRequest(account="other"))
     ).tasks
     assert other_summary.metadata == (await journal.snapshot(other)).task.metadata
-
-
-async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
-    tasks = [await create_task(journal) for _ in range(5)]
-    token, read_sequences = "", []
-    for _ in range(3):
-        request = task_service_pb2.ListTasksRequest(account="acme", page_size=2, page_token=token)
-        page = await journal.list(request)
-        read_sequences += [task.task_id for task in page.tasks]
-        token = page.next_page_token
-        assert page.total_size == 5
-    assert read_sequences == tasks[::-1]
-    assert token == ""
 
 
 @pytest.mark.parametrize("token", ["?", "AAAA", "bm9wZQ==", "MSAx MQ=="])
@@ -303,14 +226,6 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
         assert rows - rows_before <= 1024
         assert all([(await journal.row(task_id)).is_ended for task_id in tasks])
     await journal.close()
-
-
-async def test_a_lease_runs_from_its_renewal(journal: Journal, tmp_path: Path) -> None:
-    before_s = time.monotonic()
-    await journal.renew_lease(123.0)
-    with open_read_only(tmp_path / "journal.db") as connection:
-        (until_s,) = connection.execute("SELECT lease_until_s FROM meta").fetchone()
-    assert before_s + 123.0 <= until_s <= time.monotonic() + 123.0
 
 
 async def test_keys_and_aliases_are_unique_among_writes_in_flight(journal: Journal) -> None:

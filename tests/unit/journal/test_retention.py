@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from harness.journal.builders import append, begin, completed, created, fold_batches, status
+from harness.journal.builders import append, begin, completed, created, fold_batches
 from harness.journal.opening import open_journal
 from harness.journal.processes import start
 from harness.polling import wait_for
@@ -18,7 +18,7 @@ from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal, Retention
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import StoredFold, TaskRow
-from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
+from trunkline.v1 import event_pb2, task_service_pb2
 
 AT_ONCE = Retention(compact_after_s=0)
 NOTHING = Retention(compact_after_s=0, retain_s=0)
@@ -104,19 +104,6 @@ async def test_readers_of_a_compacted_task_get_an_error_before_its_head_and_the_
         await journal.snapshot(task_id, at=head - 1)
 
 
-async def test_a_reader_between_two_batches_of_a_compacted_task_gets_the_error(
-    journal: Journal,
-) -> None:
-    task_id = await make_ended_task(journal, *(str(n) for n in range(30)))
-    cursor = 0
-    for _ in range(3):
-        (sealed,) = await journal.read(task_id, cursor, limit_bytes=1)
-        cursor += parse_header(sealed).count
-    await wait_until_compacted(journal, task_id)
-    with pytest.raises(CursorExpiredError, match=f"after {cursor} "):
-        await journal.read(task_id, cursor, limit_bytes=1)
-
-
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
 async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
     tmp_path: Path, synchronous: Literal["normal", "full"]
@@ -139,22 +126,6 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
             except CursorExpiredError:
                 refused_count += 1
     assert (await journal.snapshot(task_id)).sequence == head
-    await journal.close()
-
-
-@pytest.mark.parametrize("state", [task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_WORKING])
-async def test_an_unfinished_task_is_neither_compacted_nor_deleted(
-    tmp_path: Path, state: task_pb2.TaskState.ValueType
-) -> None:
-    journal = open_journal(tmp_path / "journal.db", retention=NOTHING)
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x"), status(state)])])
-    ended_task = await make_ended_task(journal)
-    assert await run_maintenance(journal) == (1, 1)
-    with pytest.raises(TaskNotFoundError):
-        await journal.row(ended_task)
-    assert len(await journal.read(task_id, 0)) == 2
     await journal.close()
 
 

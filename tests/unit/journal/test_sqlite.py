@@ -1,7 +1,6 @@
 """Tests of the SQLite file: its owner, and the errors of files that can't be used."""
 
 import asyncio
-import os
 import sqlite3
 import stat
 import subprocess
@@ -12,7 +11,6 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, group, row, stored, working
 from harness.journal.opening import open_journal
-from harness.journal.processes import WRITER, end, read_rest, start, start_owner
 from trunkline.core.database.connection import open_read_only
 from trunkline.core.database.process import OwnerProcess, _start_by_ps, process_start
 from trunkline.errors import FencedError, JournalUnavailableError
@@ -50,50 +48,6 @@ async def test_a_journal_creates_its_folder_and_a_private_file(tmp_path: Path) -
     assert modes == {0o600}
 
 
-async def test_an_open_journal_is_refused_to_a_second_opener(path: Path) -> None:
-    store = SqliteStore.open(path)
-    assert f"process {os.getpid()} has it open" in open_and_get_problem(path)
-    await store.close()
-    await SqliteStore.open(path).close()
-
-
-def test_a_journal_of_a_living_process_is_refused(path: Path) -> None:
-    process, _, _ = start_owner(path)
-    problem = open_and_get_problem(path)
-    end(process)
-    assert f"process {process.pid} has it open" in problem
-
-
-async def test_a_journal_of_a_dead_process_is_taken_over_completely(path: Path) -> None:
-    process, task_id, epoch = start_owner(path)
-    end(process)
-    journal = open_journal(path)
-    assert journal.epoch == epoch + 1
-    assert await journal.head(task_id) == 3
-    assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
-    snapshot = await journal.snapshot(task_id)
-    assert snapshot.task.artifacts[0].parts[0].text == "xyz"
-    assert snapshot.epoch == epoch + 1
-    await journal.close()
-
-
-@pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_acknowledged_events_survive_a_kill(path: Path, synchronous: str) -> None:
-    process = start(WRITER, path, synchronous)
-    assert process.stdout is not None
-    task_id = process.stdout.readline().strip()
-    for _ in range(100):
-        process.stdout.readline()
-    process.kill()
-    reported = [int(line) for line in read_rest(process).splitlines()]
-    journal = open_journal(path)
-    text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
-    numbers = [int(word) for word in text.split()]
-    assert numbers == list(range(await journal.head(task_id) - 1))
-    assert numbers[-1] >= max(reported, default=100)
-    await journal.close()
-
-
 def test_a_process_that_ended_has_no_start() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert OwnerProcess.from_pid(process.pid) == OwnerProcess.from_pid(process.pid)
@@ -125,6 +79,8 @@ async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None
         await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     with pytest.raises(FencedError):
         await journal.renew_lease(1.0)
+    with pytest.raises(FencedError):
+        await journal._store.compact({})
     assert await journal.head(task_id) == 1
     await journal.close()
 
@@ -182,17 +138,6 @@ async def test_a_journal_without_the_last_events_of_an_unfinished_task_is_refuse
     await store.close()
     run_raw(path, "DELETE FROM events WHERE sequence = 2")
     assert "the last events of task" in open_and_get_problem(path)
-
-
-async def test_a_truncated_file_is_reported_as_damaged(path: Path) -> None:
-    store = SqliteStore.open(path)
-    for sequence in range(2, 200):
-        made = [row()] if sequence == 2 else []
-        await store.commit(group(stored([append("a", "x" * 1000)], sequence), made=made))
-    await store.close()
-    content = path.read_bytes()  # noqa: ASYNC240
-    path.write_bytes(content[: len(content) // 2])  # noqa: ASYNC240
-    assert "it is damaged" in open_and_get_problem(path)
 
 
 async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) -> None:

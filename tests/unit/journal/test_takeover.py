@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.journal.builders import append, completed, created
+from harness.journal.builders import append
 from harness.journal.opening import open_journal, take_over_journal
 from harness.journal.processes import WRITER, end, end_lease, freeze, read_rest, start, start_owner
 from trunkline.core.database import find_holder, kill_holder
 from trunkline.core.database.process import OwnerProcess
-from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
 from trunkline.journal.sqlite import store as sqlite_store
@@ -220,23 +220,6 @@ def test_of_concurrent_takeovers_one_succeeds(
     assert all(output.startswith("refused") for output in sorted(outputs)[1:])
 
 
-async def test_a_fenced_owner_writes_nothing(path: Path) -> None:
-    journal = open_journal(path)
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE meta SET epoch = epoch + 1")
-    connection.close()
-    with pytest.raises(FencedError):
-        await journal.renew_lease(1.0)
-    with pytest.raises(FencedError):
-        await journal._store.compact({})
-    with pytest.raises(FencedError):
-        await journal.create(journal.new_task_id(), created())
-    await journal.close()
-
-
 async def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
     store = SqliteStore.open(path)
     end_lease(path)
@@ -244,15 +227,6 @@ async def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
     with pytest.raises(JournalUnavailableError, match="this process has it open"):
         SqliteStore.take_over(path)
     await store.close()
-
-
-async def test_a_released_journal_is_taken_over_without_a_new_epoch(path: Path) -> None:
-    store = SqliteStore.open(path)
-    await store.close()
-    assert find_orphaned_journals(path.parent) == []
-    again = SqliteStore.take_over(path)
-    assert again.epoch == store.epoch
-    await again.close()
 
 
 def test_a_missing_journal_is_not_taken_over(path: Path) -> None:

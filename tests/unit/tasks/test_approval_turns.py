@@ -124,20 +124,6 @@ async def test_an_answer_by_call_starts_the_next_turn_once(open_host: OpenHost) 
         await host.answer_approval(answer(task, decision=REJECTED))
 
 
-async def test_of_concurrent_contrary_answers_the_first_counts(open_host: OpenHost) -> None:
-    shop = Shop()
-    host = await open_host(shop.agent)
-    task = await finish(host)
-    contrary_answers = [answer(task), answer(task, decision=REJECTED, reason="no")]
-    async with asyncio.TaskGroup() as group:
-        answer_tasks = [
-            group.create_task(get_refusal(host, request)) for request in contrary_answers
-        ]
-    assert [answer_task.result() for answer_task in answer_tasks].count("APPROVAL_ANSWERED") == 1
-    ended = await host.wait_turn(task.task.id)
-    assert len(shop.ordered) == (ended.approvals[0].answered.decision == APPROVED)
-
-
 async def test_an_answer_without_a_matching_approval_is_refused(open_host: OpenHost) -> None:
     host = await open_host(Shop(2).agent)
     task = await finish(host)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.core.json_values import message_to_dict, update_struct, value_json
+from trunkline.core.json_values import message_to_dict, update_struct
 from trunkline.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -179,35 +179,9 @@ def test_invalid_answer_data_is_an_error(value: dict[str, Any], error: type) -> 
         parse(data(value), task_with_approvals(1))
 
 
-def test_the_same_answer_again_is_harmless() -> None:
-    task = task_with_approvals(1, answered=(1,))
-    assert parse(data({"approvalId": "j-Abc.1", "decision": "approve"}), task) == []
-    with pytest.raises(ApprovalAnsweredError):
-        parse(data({"approvalId": "j-Abc.1", "decision": "reject"}), task)
-
-
 def test_a_task_without_approvals_parses_no_answers() -> None:
     message = data({"approvalId": "j-Abc.1", "decision": "approve"})
     assert parse(message, snapshot_pb2.TaskSnapshot()) == []
-
-
-def test_the_question_has_path_tool_arguments_and_instructions() -> None:
-    answer_text, data_part = approvals.build_question_parts(task_with_approvals(1).approvals)
-    assert answer_text.text == (
-        'supervisor → shop: shop/order with {"n": 1} needs your approval (j-Abc.1).\n'
-        'Answer "approve", "reject" and why, or "edit" and other arguments as JSON.'
-    )
-    assert value_json(data_part.data) == {
-        "approvals": [
-            {
-                "approvalId": "j-Abc.1",
-                "number": 1,
-                "tool": "shop/order",
-                "arguments": {"n": 1},
-                "path": ["supervisor", "shop"],
-            }
-        ]
-    }
 
 
 def test_a_question_escapes_invisible_characters_and_marks_truncation() -> None:

@@ -5,7 +5,6 @@ import asyncio
 from harness.agents.inline_agents import (
     OpenHost,
     define,
-    finish,
     start,
     status_texts,
     texts,
@@ -13,8 +12,6 @@ from harness.agents.inline_agents import (
 from trunkline.core.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn_runtime import get_turn_runtime
-from trunkline.v1 import event_pb2
 
 
 async def test_cancel_stops_the_code_and_its_call_and_keeps_its_output(open_host: OpenHost) -> None:
@@ -73,38 +70,3 @@ async def test_a_task_whose_code_ignores_the_cancel_is_canceled(open_host: OpenH
     snapshot = await host.cancel(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_CANCELED
     release.set()
-
-
-async def test_a_waiting_task_can_be_canceled(open_host: OpenHost) -> None:
-    async def ask(task: TaskContext) -> None:
-        await task.require_input("?")
-
-    host = await open_host(define(ask))
-    waiting = await finish(host)
-    snapshot = await host.cancel(waiting.task.id, account="")
-    assert snapshot.task.status.state == State.TASK_STATE_CANCELED
-
-
-async def test_cancel_reaches_unfinished_children(open_host: OpenHost) -> None:
-    canceled: list[tuple[str, str]] = []
-    started = asyncio.Event()
-
-    async def cancel_child(task_id: str, account: str) -> None:
-        canceled.append((task_id, account))
-
-    async def parent(task: TaskContext) -> None:
-        for child in ("c-1", "c-2"):
-            child_started = event_pb2.ChildStarted(task_id=child, agent="math")
-            await get_turn_runtime(task).record(event_pb2.Event(child_started=child_started))
-        ended = event_pb2.ChildFinished(
-            task_id="c-1", agent="math", state=State.TASK_STATE_COMPLETED
-        )
-        await get_turn_runtime(task).record(event_pb2.Event(child_finished=ended))
-        started.set()
-        await asyncio.Event().wait()
-
-    host = await open_host(define(parent), cancel_child=cancel_child)
-    task_id = await start(host)
-    await started.wait()
-    await host.cancel(task_id, account="")
-    assert canceled == [("c-2", "anonymous")]

@@ -111,22 +111,6 @@ async def test_a_queued_task_ends_at_its_deadline(open_host: OpenHost) -> None:
     assert executed == ["first"]
 
 
-@pytest.mark.parametrize(
-    ("agent_limit_s", "requested_s"), [(0.2, None), (0.2, 600.0), (600.0, 0.2)]
-)
-async def test_the_earlier_of_two_deadlines_counts(
-    open_host: OpenHost, agent_limit_s: float, requested_s: float | None
-) -> None:
-    async def endless(task: TaskContext) -> None:
-        await asyncio.Event().wait()
-
-    host = await open_host(define(endless, timeout_s=agent_limit_s))
-    task_id = await start(host, deadline=requested_s and after(requested_s))
-    async with asyncio.timeout(30):
-        ended = await host.wait_turn(task_id)
-    assert "deadline" in status_texts(ended)
-
-
 async def test_a_direct_reply_times_out_at_its_deadline(open_host: OpenHost) -> None:
     async def endless(task: TaskContext) -> None:
         await asyncio.Event().wait()

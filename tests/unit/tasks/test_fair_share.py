@@ -4,15 +4,13 @@ import asyncio
 import weakref
 from collections import Counter
 
-import pytest
-
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.host_death import wait_until_slots_free
 from trunkline.core.settings import LimitSettings, Settings
 from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import LimitExceededError, OverloadedError, TrunklineError
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
+from trunkline.tasks.fair_queue import AccountCounts, FairQueue
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, message_service_pb2
@@ -114,19 +112,6 @@ async def test_a_turn_that_is_canceled_while_it_waits_frees_its_place(open_host:
     turnstile.release(100)
     await wait_until_slots_free(host)
     assert turnstile.started == ["a", "a"]
-
-
-@pytest.mark.parametrize(
-    ("used", "limit", "own", "expected"),
-    [
-        (0, 0, 0, False), (0, 1, 0, True), (1, 1, 1, False), (1, 1, 0, True), (2, 1, 0, False),
-        (9, 10, 9, True), (10, 10, 10, False), (10, 10, 9, True), (15, 10, 5, False),
-    ],
-)  # fmt: skip
-def test_places_above_the_limit_are_for_accounts_with_fewer_than_are_free(
-    used: int, limit: int, own: int, *, expected: bool
-) -> None:
-    assert has_room(used=used, limit=limit, own=own) is expected
 
 
 def test_a_removed_item_is_not_served() -> None:

@@ -3,12 +3,6 @@
 from trunkline.tasks.calls import GivenText
 
 
-def test_text_is_given_as_it_comes() -> None:
-    given = GivenText()
-    assert [given.add("a", ["one ", "two "]), given.add("b", ["three"])] == ["one two ", "three"]
-    assert not given.is_stale
-
-
 def test_text_that_is_written_again_is_given_once() -> None:
     given = GivenText()
     given.add("a", ["one ", "two "])

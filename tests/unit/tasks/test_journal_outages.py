@@ -116,32 +116,6 @@ async def test_an_answer_that_cannot_be_written_may_be_sent_again(journal: Journ
         assert (texts(ended), len(ended.task.history)) == (["answer"], 3)
 
 
-async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
-    journal: Journal, journal_path: Path
-) -> None:
-    started = asyncio.Event()
-
-    async def endless(task: TaskContext) -> None:
-        await task.working()
-        started.set()
-        await asyncio.Event().wait()
-
-    short_grace = Settings(cancel_grace_s=0.05)
-    async with AsyncExitStack() as stack:
-        host = await stack.enter_async_context(
-            TaskHost(journal, [define(endless)], settings=short_grace)
-        )
-        task_id = await start(host)
-        await started.wait()
-        with full_disk():
-            await stack.aclose()
-    await journal.close()
-    reopened = open_journal(journal_path)
-    async with TaskHost(reopened, [define(endless)]) as host:
-        assert "host stopped" in status_texts(await host.wait_turn(task_id))
-    await reopened.close()
-
-
 async def test_addresses_of_other_hosts_are_redacted(journal: Journal) -> None:
     async def caller(task: TaskContext) -> Any:
         await task.working()

@@ -97,23 +97,6 @@ async def test_a_repeated_delivery_finds_its_task_and_calls_no_handler_again(
     assert calls == 1
 
 
-async def test_a_handler_that_takes_long_is_a_task_that_can_be_canceled(
-    open_host: OpenHost,
-) -> None:
-    async def handle(task: TaskContext) -> None:
-        await asyncio.Event().wait()
-
-    host = await open_host(define(handle))
-    task_id = host.journal.new_task_id()
-    is_written = asyncio.Event()
-    host.journal.subscribe(task_id, is_written.set)
-    result = await deliver(host, task_id)
-    assert await find_row(host.journal, task_id) is None
-    await is_written.wait()
-    await host.cancel(task_id, account="")
-    assert (await result).state == State.TASK_STATE_CANCELED
-
-
 async def test_what_a_handler_writes_is_written_behind_its_beginning(open_host: OpenHost) -> None:
     written = asyncio.Event()
 

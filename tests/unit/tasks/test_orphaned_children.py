@@ -13,7 +13,6 @@ from trunkline.core.users import User, current_statement, current_user
 from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
-    TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
     UserNotProvenError,
@@ -89,16 +88,6 @@ async def test_an_unreachable_child_is_canceled_once_it_is_reachable(
     assert [orphan.task_id for orphan in await host.journal.list_orphaned_children()] == ["c-1"]
     await wait_for_no_orphans(host.journal)
     assert children.cancels == [("c-1", "acme")] * 4
-
-
-async def test_a_child_that_outlives_its_parent_is_canceled(open_host: OpenHost) -> None:
-    children = Children(TaskNotCancelableError("c-1", "completed"))
-    host = await open_host(PARENT, cancel_child=children.cancel)
-    await host.wait_turn(await start(host, "leave", account="acme"))
-    async with asyncio.timeout(TIMEOUT_S):
-        await children.is_called.wait()
-    await wait_for_no_orphans(host.journal)
-    assert children.cancels == [("c-1", "acme")]
 
 
 async def test_an_ended_or_unknown_child_is_not_orphaned(open_host: OpenHost) -> None:

@@ -8,7 +8,6 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.agents.inline_agents import (
-    NOTHING,
     OpenHost,
     define,
     message,
@@ -87,33 +86,6 @@ async def test_a_resumable_agent_continues_from_its_artifacts(
     assert call.finished.is_error
     assert "host stopped" in call.finished.summary
     assert read_member(ended.task.metadata, ATTEMPT_KEY) == 2
-
-
-async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host: OpenHost) -> None:
-    reached = asyncio.Event()
-
-    async def reopened(task: TaskContext) -> str:
-        if task.attempt == 1:
-            await task.artifact().append("lost")
-            reached.set()
-            await asyncio.Event().wait()
-        return f"attempt {task.attempt}"
-
-    agent = define(reopened, repeatable=True)
-    task_id = await run_until_killed(journal_path, agent, reached)
-    host = await open_host(agent)
-    ended = await host.wait_turn(task_id)
-    assert texts(ended) == ["attempt 2"]
-    events = [
-        event
-        for sealed in await host.journal.read(task_id, 0, limit_bytes=1 << 20)
-        for event in event_pb2.EventBatch.FromString(sealed).events
-    ]
-    attempt_statuses = [event.status for event in events if event.status.metadata.members]
-    assert "attempt 2" in attempt_statuses[0].status.message.parts[0].text
-    assert [event.rewound.remains.artifact_id for event in events if event.HasField("rewound")] == [
-        "artifact-1"
-    ]
 
 
 async def test_a_later_turn_that_runs_again_stays_in_the_trace_of_its_request(
@@ -223,27 +195,6 @@ async def test_a_task_that_always_kills_its_host_fails_after_three_attempts(
     assert "stopped 3 times" in status_texts(ended)
 
 
-async def test_a_non_repeatable_agent_never_repeats_even_without_output(
-    journal_path: Path, open_host: OpenHost
-) -> None:
-    started_ids: list[str] = []
-    reached = asyncio.Event()
-
-    async def quiet(task: TaskContext) -> str:
-        started_ids.append(task.id)
-        reached.set()
-        await asyncio.Event().wait()
-        return "never"
-
-    agent = define(quiet)
-    task_id = await run_until_killed(journal_path, agent, reached)
-    host = await open_host(agent)
-    ended = await host.wait_turn(task_id)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "host stopped" in status_texts(ended)
-    assert started_ids == [task_id]
-
-
 async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     journal_path: Path, open_host: OpenHost
 ) -> None:
@@ -264,29 +215,6 @@ async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "deadline" in status_texts(ended)
     assert not executed
-
-
-async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host: OpenHost) -> None:
-    started = asyncio.Event()
-
-    async def first(task: TaskContext) -> str:
-        if task.text == "first":
-            await task.working()
-            started.set()
-            await asyncio.Event().wait()
-        return f"{task.text} {task.attempt}"
-
-    agent = define(first, concurrency=1)
-    host = TaskHost(open_journal(journal_path), [agent])
-    await host.__aenter__()
-    await host.submit("tested", message("first"), NOTHING)
-    await started.wait()
-    queued = await host.submit("tested", message("queued"), NOTHING)
-    assert isinstance(queued, SubmitResult)
-    await kill_host(host)
-    reopened = await open_host(agent)
-    ended = await reopened.wait_turn(queued.task_id)
-    assert texts(ended) == ["queued 1"]
 
 
 async def test_a_host_that_shuts_down_leaves_a_repeatable_turn_to_the_next_one(

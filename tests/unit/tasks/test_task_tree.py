@@ -25,8 +25,6 @@ from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_service_pb2, tree_pb2
 
-EMPTY = tree_pb2.TreeBudget()
-
 
 async def quiet(task: TaskContext) -> None:
     return None
@@ -195,20 +193,6 @@ async def test_a_task_over_a_limit_calls_no_more_children(
     assert task.task.status.state == State.TASK_STATE_FAILED
     assert "tested > worker" in status_texts(task)
     assert limit in status_texts(task)
-
-
-async def test_a_task_that_has_used_its_tokens_asks_no_model(open_host: OpenHost) -> None:
-    async def think(task: TurnRuntime) -> None:
-        task.tree.check_model_call()
-        task.tree.add_model_call(tokens=120, cost_micros=7)
-        task.tree.check_model_call()
-
-    host = await open_host(define_runtime(think), settings=Settings(tree=TreeSettings(tokens=100)))
-    task = await finish(host)
-
-    assert task.task.status.state == State.TASK_STATE_FAILED
-    assert "tokens" in status_texts(task)
-    assert (task.usage.tokens, task.usage.cost_micros) == (120, 7)
 
 
 async def test_a_takeover_keeps_the_chain_and_what_is_reserved(

@@ -1,7 +1,6 @@
 """Turns: their events, their end and their errors."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -25,36 +24,11 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
-    event_pb2,
     message_pb2,
     part_pb2,
 )
-
-
-async def list_states(host: TaskHost, task_id: str) -> list[str]:
-    """Return all states in the journal, in order."""
-    values: list[State.ValueType] = []
-    async for batches in await host.watch(task_id, account="", after=0, until_head=True):
-        for data in batches:
-            events = event_pb2.EventBatch.FromString(data).events
-            values += [event.status.status.state for event in events if event.HasField("status")]
-    return [State.Name(state).removeprefix("TASK_STATE_").lower() for state in values]
-
-
-async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
-    open_host: OpenHost,
-) -> None:
-    async def hello(task: TaskContext) -> str:
-        return f"Hello, {task.text}!"
-
-    host = await open_host(define(hello))
-    snapshot = await finish(host, "Ada")
-    assert texts(snapshot) == ["Hello, Ada!"]
-    assert snapshot.artifacts[0].closed
-    assert await list_states(host, snapshot.task.id) == ["working", "completed"]
 
 
 async def test_the_output_of_a_quick_agent_is_one_batch(open_host: OpenHost) -> None:
@@ -72,41 +46,6 @@ async def test_the_output_of_a_quick_agent_is_one_batch(open_host: OpenHost) -> 
     assert len(batches) == 2
 
 
-async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: OpenHost) -> None:
-    async def speak(task: TaskContext) -> AsyncIterator[str]:
-        for word in ("one ", "two ", "three"):
-            yield word
-
-    snapshot = await finish(await open_host(define(speak)))
-    assert texts(snapshot) == ["one two three"]
-    assert snapshot.artifacts[0].closed
-
-
-async def test_returning_none_completes_without_another_state(open_host: OpenHost) -> None:
-    async def quiet(task: TaskContext) -> None:
-        return None
-
-    host = await open_host(define(quiet))
-    snapshot = await finish(host)
-    assert await list_states(host, snapshot.task.id) == ["completed"]
-    assert not snapshot.task.artifacts
-
-
-async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
-    open_host: OpenHost,
-) -> None:
-    released = asyncio.Event()
-
-    async def slow(task: TaskContext) -> None:
-        await task.working()
-        await released.wait()
-
-    host = await open_host(define(slow, direct_replies=True))
-    task_id = await start(host)
-    released.set()
-    assert (await host.wait_turn(task_id)).task.status.state == State.TASK_STATE_COMPLETED
-
-
 async def test_a_direct_reply_without_the_declaration_fails_the_task(open_host: OpenHost) -> None:
     async def reply(task: TaskContext) -> message_pb2.Message:
         return message_pb2.Message(parts=[part_pb2.Part(text="just so")])
@@ -114,52 +53,6 @@ async def test_a_direct_reply_without_the_declaration_fails_the_task(open_host: 
     snapshot = await finish(await open_host(define(reply)))
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
     assert "direct_replies" in status_texts(snapshot)
-
-
-async def test_a_question_is_answered_by_the_next_turn(open_host: OpenHost) -> None:
-    async def ask(task: TaskContext) -> str | None:
-        if task.turn == 1:
-            await task.require_input("Which scale?")
-            return None
-        history_texts = [part.text for entry in task.history for part in entry.parts]
-        return f"turn {task.turn}: {history_texts}"
-
-    host = await open_host(define(ask))
-    waiting = await finish(host, "weigh it")
-    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(waiting) == "Which scale?"
-    accepted = await host.submit("tested", message("kg", task_id=waiting.task.id), NOTHING)
-    assert not isinstance(accepted, message_pb2.Message)
-    assert accepted.turn == 2
-    final = await host.wait_turn(waiting.task.id)
-    assert texts(final) == ["turn 2: ['weigh it', 'Which scale?', 'kg']"]
-    assert await list_states(host, waiting.task.id) == ["input_required", "working", "completed"]
-
-
-async def test_of_concurrent_answers_one_starts_the_turn(open_host: OpenHost) -> None:
-    async def ask(task: TaskContext) -> str | None:
-        if task.turn == 1:
-            await task.require_input("?")
-            return None
-        return task.text
-
-    host = await open_host(define(ask))
-    waiting = await finish(host)
-    refused = 0
-    async with asyncio.TaskGroup() as group:
-
-        async def answer(text: str) -> None:
-            nonlocal refused
-            try:
-                await host.submit("tested", message(text, task_id=waiting.task.id), NOTHING)
-            except (UnsupportedOperationError, TaskEndedError):
-                refused += 1
-
-        for text in ("a", "b", "c"):
-            group.create_task(answer(text))
-    assert refused == 2
-    final = await host.wait_turn(waiting.task.id)
-    assert final.turn == 2
 
 
 async def test_an_exception_fails_the_task_and_is_not_shown(
@@ -175,14 +68,6 @@ async def test_an_exception_fails_the_task_and_is_not_shown(
     assert "agent.failed" in caplog.messages
 
 
-async def test_errors_of_the_project_are_shown_with_their_text(open_host: OpenHost) -> None:
-    async def refuse(task: TaskContext) -> None:
-        raise InvalidArgumentError("count", "must be a number")
-
-    snapshot = await finish(await open_host(define(refuse)))
-    assert status_texts(snapshot) == "count: must be a number"
-
-
 async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: OpenHost) -> None:
     async def impatient(task: TaskContext) -> None:
         async with asyncio.timeout(0):
@@ -191,27 +76,6 @@ async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: OpenHos
     snapshot = await finish(await open_host(define(impatient)))
     assert "deadline" not in status_texts(snapshot)
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
-
-
-async def test_nothing_can_be_emitted_after_the_end(open_host: OpenHost) -> None:
-    refused: list[str] = []
-    finished = asyncio.Event()
-
-    async def talkative(task: TaskContext) -> None:
-        artifact = task.artifact()
-        await artifact.append("in time")
-        await task.complete()
-        for late in (artifact.append("late"), task.working(), task.fail("late")):
-            with pytest.raises(InvalidAgentResponseError) as caught:
-                await late
-            refused.append(str(caught.value))
-        finished.set()
-
-    snapshot = await finish(await open_host(define(talkative)))
-    await finished.wait()
-    assert texts(snapshot) == ["in time"]
-    assert len(refused) == 3
-    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
 
 
 async def test_a_closed_artifact_takes_nothing_more(open_host: OpenHost) -> None:
@@ -238,18 +102,6 @@ async def test_a_failed_tool_call_is_finished(open_host: OpenHost) -> None:
     assert ends[0] == ("3", False)
     assert ends[1][1] is True
     assert read_member(snapshot.tool_calls[0].started.arguments, "expression") == "1+2"
-
-
-async def test_a_plan_has_text_and_then_steps_under_one_id(open_host: OpenHost) -> None:
-    async def planner(task: TaskContext) -> None:
-        plan = task.plan()
-        for piece in ("1. ", "add"):
-            await plan.append(piece)
-        await plan.finish([event_pb2.PlanStep(step_id="1", text="add", agent="math")])
-
-    snapshot = await finish(await open_host(define(planner)))
-    (plan,) = snapshot.plans
-    assert (plan.text, plan.steps[0].agent) == ("1. add", "math")
 
 
 async def test_a_new_revision_of_a_plan_has_nothing_of_the_earlier_one(open_host: OpenHost) -> None:
@@ -279,3 +131,65 @@ async def test_an_unacceptable_message_is_refused(open_host: OpenHost) -> None:
     picture.parts.add(raw=b"1", media_type="image/png")
     with pytest.raises(ContentTypeNotSupportedError, match="text/plain"):
         await host.submit("tested", picture, NOTHING)
+
+
+async def test_of_concurrent_answers_one_starts_the_turn(open_host: OpenHost) -> None:
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("?")
+            return None
+        return task.text
+
+    host = await open_host(define(ask))
+    waiting = await finish(host)
+    refused = 0
+    async with asyncio.TaskGroup() as group:
+
+        async def answer(text: str) -> None:
+            nonlocal refused
+            try:
+                await host.submit("tested", message(text, task_id=waiting.task.id), NOTHING)
+            except (UnsupportedOperationError, TaskEndedError):
+                refused += 1
+
+        for text in ("a", "b", "c"):
+            group.create_task(answer(text))
+    assert refused == 2
+    final = await host.wait_turn(waiting.task.id)
+    assert final.turn == 2
+
+
+async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
+    open_host: OpenHost,
+) -> None:
+    released = asyncio.Event()
+
+    async def slow(task: TaskContext) -> None:
+        await task.working()
+        await released.wait()
+
+    host = await open_host(define(slow, direct_replies=True))
+    task_id = await start(host)
+    released.set()
+    assert (await host.wait_turn(task_id)).task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_nothing_can_be_emitted_after_the_end(open_host: OpenHost) -> None:
+    refused: list[str] = []
+    finished = asyncio.Event()
+
+    async def talkative(task: TaskContext) -> None:
+        artifact = task.artifact()
+        await artifact.append("in time")
+        await task.complete()
+        for late in (artifact.append("late"), task.working(), task.fail("late")):
+            with pytest.raises(InvalidAgentResponseError) as caught:
+                await late
+            refused.append(str(caught.value))
+        finished.set()
+
+    snapshot = await finish(await open_host(define(talkative)))
+    await finished.wait()
+    assert texts(snapshot) == ["in time"]
+    assert len(refused) == 3
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
