@@ -160,10 +160,10 @@ BREACHES: dict[str, tuple[Answer, str]] = {
 async def test_a_protocol_violation_fails_the_task_with_the_reason(name: str, far: Far) -> None:
     answer, reason = BREACHES[name]
     far.agent.on(STREAM, answer)
-    ended = await far.ask()
+    ended = await far.ask_shared()
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert reason in status_texts(ended)
-    assert "remote agent 'far-" in status_texts(ended)
+    assert "remote agent 'far'" in status_texts(ended)
     # If the remote task was known, it was canceled.
     if ended.children:
         assert (await far.agent.until("CancelTask")).params["id"] == "t-1"
@@ -519,15 +519,6 @@ async def test_a_turn_ends_as_well_as_the_peer_allows(name: str, far: Far) -> No
     # The header names the version of each call.
     for call in far.agent.find_requests("message/stream"):
         assert call.headers["a2a-version"] == "0.3"
-
-
-async def test_endless_silence_ends_the_task_on_both_sides(far: Far) -> None:
-    far.agent.on(STREAM, stream(task(), then=asyncio.Event()))
-    # Far longer than the remote task takes to become known, because only then can it be canceled.
-    ended = await far.ask(idle_s=1.5)
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "nothing came for 1.5 s" in status_texts(ended)
-    await far.agent.until("CancelTask")
 
 
 async def test_a_resumable_stream_continues_after_its_last_event(far: Far) -> None:

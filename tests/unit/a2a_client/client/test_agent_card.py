@@ -55,13 +55,6 @@ def parse(card: object, **options: Any) -> Any:
     return parse_remote_card(json.dumps(card).encode(), InterfaceSelector(URL, **options))
 
 
-def test_a_v1_0_card_has_the_interface_and_capabilities() -> None:
-    remote = parse(V1)
-    assert (remote.interface.binding, remote.interface.version) == (ProtocolBinding.JSONRPC, "1.0")
-    assert remote.supports_streaming
-    assert remote.supports_resume
-
-
 def test_a_v0_3_card_has_its_main_and_additional_interfaces() -> None:
     assert parse(V0_3).interface.binding == ProtocolBinding.GRPC
     other = parse(V0_3, bindings=("HTTP+JSON",))
@@ -114,12 +107,6 @@ def test_the_local_card_omits_addresses_security_and_signatures() -> None:
         assert not getattr(local_card, field)
     assert not local_card.HasField("capabilities")
     assert not local_card.skills[0].security_requirements
-
-
-def test_v0_1_content_kinds_become_media_types() -> None:
-    local_card = build_local_card(parse(V0_3).card, "scale")
-    assert list(local_card.default_input_modes) == ["text/plain"]
-    assert list(local_card.default_output_modes) == ["text/plain"]
 
 
 def test_an_agent_without_skills_gets_a_default_skill() -> None:
