@@ -109,6 +109,12 @@ def test_the_local_card_omits_addresses_security_and_signatures() -> None:
     assert not local_card.skills[0].security_requirements
 
 
+def test_v0_1_content_kinds_become_media_types() -> None:
+    local_card = build_local_card(parse(V0_3).card, "scale")
+    assert list(local_card.default_input_modes) == ["text/plain"]
+    assert list(local_card.default_output_modes) == ["text/plain"]
+
+
 def test_an_agent_without_skills_gets_a_default_skill() -> None:
     (skill,) = build_local_card(AgentCard(name="x", description="does"), "far").skills
     assert (skill.name, list(skill.tags)) == ("far", ["far"])

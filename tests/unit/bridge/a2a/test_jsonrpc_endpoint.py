@@ -1,4 +1,4 @@
-"""Lists of tasks over a mesh whose scripted host has results that are rare on real ones."""
+"""JSON-RPC over a failing mesh: scripted hosts return results that are rare on real ones."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx2
+import pytest
 
 from trunkline.core.settings import Settings
 from trunkline.errors import (
     AgentNotFoundError,
+    OverloadedError,
+    PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
 )
@@ -84,6 +87,31 @@ async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2
     body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.post("/", json=body, headers={"A2A-Version": "1.0"})
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "retry_after"),
+    [
+        (OverloadedError("tested", "7"), 429, "7"),
+        (PeerUnavailableError("host", "gone"), 503, "1"),
+        (PeerTimeoutError("host", "late"), 504, None),
+    ],
+)
+async def test_an_unavailable_mesh_sets_the_http_status(
+    failure: Exception, status: int, retry_after: str | None
+) -> None:
+    answer = await post(ScriptedHost(failure), "SendMessage")
+    assert answer.status_code == status
+    assert answer.headers.get("retry-after") == retry_after
+    assert answer.json()["id"] == "r-1"
+    assert answer.json()["error"]["message"].startswith(str(failure))
+
+
+async def test_an_internal_error_before_the_answer_is_redacted() -> None:
+    answer = await post(ScriptedHost(RuntimeError("hunter2")), "SendMessage")
+    assert answer.status_code == 200
+    assert answer.json()["error"]["code"] == -32603
+    assert "hunter2" not in answer.text
 
 
 async def test_a_task_deleted_during_a_list_is_omitted() -> None:

@@ -1,8 +1,13 @@
-"""The credentials of streams expire or are removed."""
+"""Streams are limited per account, and their credentials expire or are removed."""
 
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from trunkline.core.settings import LimitSettings
+from trunkline.errors import LimitExceededError
 from trunkline_bridge.callers.api_keys import (
     ApiKey,
     ApiKeyCredential,
@@ -10,7 +15,14 @@ from trunkline_bridge.callers.api_keys import (
     hash_key,
     save_keys,
 )
+from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.jwt_tokens import TokenCredential
+from trunkline_bridge.callers.request_rates import RequestRates
+from trunkline_bridge.callers.streams import CallerStreams
+
+
+def open_streams(limits: LimitSettings) -> CallerStreams:
+    return CallerStreams(limits, RequestRates(limits))
 
 
 def test_a_token_expires() -> None:
@@ -35,3 +47,17 @@ def test_a_key_expires_by_the_file_and_may_be_removed(tmp_path: Path) -> None:
     assert credential.problem() == "the API key has expired"
     save_keys(path, [ApiKey("ci", "acme", hash_key("new"))])
     assert credential.problem() == "the API key is no longer accepted"
+
+
+def test_open_streams_are_limited_per_account() -> None:
+    streams = open_streams(LimitSettings(streams=2))
+    ann, bob = Caller("math", account="a"), Caller("math", account="b")
+    with ExitStack() as stack:
+        for caller in (ann, ann, bob):
+            stack.enter_context(streams.hold(caller))
+        with pytest.raises(LimitExceededError, match="account 'a' has 2 open streams"):
+            stack.enter_context(streams.hold(ann))
+    with streams.hold(ann), pytest.raises(ValueError, match="failed"), streams.hold(ann):
+        raise ValueError("failed")
+    with streams.hold(ann), streams.hold(ann):
+        pass

@@ -96,6 +96,18 @@ def test_a_signed_card_verifies_by_its_key_in_either_form(tmp_path: Path, algori
         )
 
 
+def test_the_header_has_the_fields_that_a2a_requires(tmp_path: Path) -> None:
+    card = plain_card()
+    make_signer(KEYS["ES256"], tmp_path).sign(card, base_url="https://h/base")
+    header = jwt.get_unverified_header(f"{card.signatures[0].protected}.e30.eA")
+    assert header == {
+        "alg": "ES256",
+        "kid": "main",
+        "typ": "JOSE",
+        "jku": "https://h/base/.well-known/jwks.json",
+    }
+
+
 def test_a_key_without_an_id_is_named_by_its_thumbprint(tmp_path: Path) -> None:
     signer = make_signer(KEYS["EdDSA"], tmp_path, key_id="")
     jwk = KEYS["EdDSA"].jwk()
@@ -138,6 +150,18 @@ def test_a_signature_of_the_sent_form_is_accepted() -> None:
     protected, _, signature = compact.split(".")
     card = {**json.loads(text), "signatures": [{"protected": protected, "signature": signature}]}
     assert verify_card(json.dumps(card).encode(), parse_trusted_keys(key_set(key))).form == AS_SENT
+
+
+def test_a_card_is_signed_again_only_when_it_has_changed(tmp_path: Path) -> None:
+    signer = make_signer(KEYS["ES256"], tmp_path)
+    first, same, other = plain_card(), plain_card(), plain_card()
+    other.description = "Does something else."
+    for card in (first, same, other):
+        signer.sign(card, base_url="http://h")
+    # ECDSA signatures are random, so equal ones come from the cache.
+    assert first.signatures == same.signatures
+    assert first.signatures != other.signatures
+    assert verify_card(to_json(other), parse_trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
 
 
 def encode(value: object) -> str:

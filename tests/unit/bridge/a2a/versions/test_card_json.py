@@ -121,6 +121,13 @@ def test_v0_3_clients_read_every_field_of_their_version() -> None:
         assert oauth.flows.authorization_code.scopes == {"say": "Speaks."}
 
 
+def test_a_card_without_v0_3_interfaces_has_no_v0_3_address() -> None:
+    newer_card = card()
+    del newer_card.supported_interfaces[2:]
+    card_json = merged_card_json(newer_card)
+    assert not {"url", "preferredTransport", "protocolVersion"} & set(card_json)
+
+
 def test_newer_oauth_flows_are_omitted_from_v0_3_json_only() -> None:
     newer_card = card()
     flows = newer_card.security_schemes["oauth"].oauth2_security_scheme.flows

@@ -1,4 +1,4 @@
-"""The errors of each version of JSON-RPC, and requests that they refuse."""
+"""The version of a JSON-RPC call, and the errors of each version."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ import pytest
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import errors
-from trunkline.a2a_wire.errors import WireError
+from trunkline.a2a_wire.errors import WireError, invalid_params
 from trunkline.a2a_wire.protocol import LAST_EVENT_ID_KEY
 from trunkline.a2a_wire.v0_1 import json_reader as v0_1_input
 from trunkline.a2a_wire.v0_3 import json_reader as v0_3_input
@@ -23,8 +23,12 @@ from trunkline_bridge.a2a.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.a2a.versions.v0_3 import jsonrpc_methods as v0_3
 from trunkline_bridge.a2a.versions.v1_0 import json_methods as v1_0
 from trunkline_bridge.callers.caller import Caller
+from trunkline_bridge.callers.version_header import parse_version
+from trunkline_bridge.http.in_flight import Peer
 
 Json: TypeAlias = dict[str, Any]
+
+SERVED = ("1.0", "0.3", "0.1")
 
 
 def versions(*, is_strict: bool = False) -> JsonRpcVersions:
@@ -36,6 +40,48 @@ def versions(*, is_strict: bool = False) -> JsonRpcVersions:
         v0_1.build_jsonrpc(no_aliases),
         is_strict=is_strict,
     )
+
+
+class Headers:
+    """Headers of a request, with at most a version."""
+
+    peer = Peer()
+
+    def __init__(self, version: str | None = None) -> None:
+        self._version = version
+
+    def get(self, name: bytes) -> str | None:
+        return self._version if name == b"a2a-version" else None
+
+
+@pytest.mark.parametrize(
+    ("content", "query", "expected"),
+    [
+        (None, b"", ""),
+        ("", b"", ""),
+        ("  ", b"", ""),
+        ("1.0", b"", "1.0"),
+        (" 0.3 ", b"", "0.3"),
+        ("0.3.26", b"", "0.3"),
+        ("1.0.1", b"A2A-Version=0.3", "1.0"),
+        (None, b"A2A-Version=0.1", "0.1"),
+        (None, b"x=y&A2A-Version=0.3.0", "0.3"),
+    ],
+)
+def test_versions_are_read_from_the_header_or_the_query(
+    content: str | None, query: bytes, expected: str
+) -> None:
+    assert parse_version(Headers(content), query, served=SERVED) == expected
+
+
+@pytest.mark.parametrize(
+    "content", ["2.0", "1.1", "1", "latest", "1.0.0.0", "\N{ARABIC-INDIC DIGIT ONE}.0", "1.0, 0.3"]
+)
+def test_other_versions_are_refused_with_the_served_ones(content: str) -> None:
+    with pytest.raises(WireError) as caught:
+        parse_version(Headers(content), served=SERVED)
+    assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
+    assert caught.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
 
 
 ROWS = [row for row in vars(errors).values() if isinstance(row, errors.ErrorKind)]
@@ -60,6 +106,36 @@ def test_older_versions_use_only_their_own_codes(row: errors.ErrorKind) -> None:
 
 
 BY_VERSION = versions().by_version
+
+
+def test_errors_name_the_fields_of_the_version() -> None:
+    error = invalid_params(
+        ("message.parts[0].raw", "must be a string in base64"),
+        ("message.role", "must be ROLE_USER"),
+        ("configuration.taskPushNotificationConfig.url", "is required"),
+        ("message.contextId", "must be a string"),
+    )
+    fields = {
+        version: [
+            violation["field"]
+            for violation in protocol.error_object(error)["data"][1]["fieldViolations"]
+        ]
+        for version, protocol in BY_VERSION.items()
+    }
+    assert fields["0.3"] == [
+        "message.parts[0].file.bytes",
+        "message.role",
+        "configuration.pushNotificationConfig.url",
+        "message.contextId",
+    ]
+    assert fields["0.1"] == [
+        "message.parts[0].file.bytes",
+        "message.role",
+        "pushNotification.url",
+        "sessionId",
+    ]
+    assert "must be user" in BY_VERSION["0.3"].error_object(error)["message"]
+    assert "ROLE_USER" in BY_VERSION["1.0"].error_object(error)["message"]
 
 
 MESSAGE: Json = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "text": "x"}]}

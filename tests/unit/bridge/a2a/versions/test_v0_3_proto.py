@@ -14,7 +14,7 @@ from trunkline.a2a_wire.errors import WireError
 from trunkline.a2a_wire.v0_3 import proto_card as card
 from trunkline.a2a_wire.v0_3 import proto_reader, proto_writer
 from trunkline.core.json_values import parse_dict, update_struct
-from trunkline.v1 import agent_card_pb2, push_notification_pb2
+from trunkline.v1 import agent_card_pb2, part_pb2, push_notification_pb2
 
 PARTS: list[dict[str, Any]] = [
     {"text": "hello", "metadata": {"a": 1}},
@@ -86,6 +86,12 @@ def test_events_convert_as_in_the_reference_sdk(event: dict[str, Any]) -> None:
     assert is_same_message(actual, expected)
 
 
+def test_raw_and_base64_files_are_read() -> None:
+    for original, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
+        part = v0_3_task_pb2.Part(file=v0_3_task_pb2.FilePart(file_with_bytes=original, name="f"))
+        assert proto_reader.from_v0_3_part(part) == part_pb2.Part(raw=content, filename="f")
+
+
 @pytest.mark.parametrize(
     ("state", "is_final"),
     [
@@ -142,6 +148,15 @@ def test_a_send_request_converts_completely() -> None:
         },
         a2a_pb2.SendMessageRequest(),
     )
+
+
+def test_a_send_blocks_without_configuration_and_returns_immediately_without_blocking() -> None:
+    assert not proto_reader.from_v0_3_send(
+        v0_3_pb2.SendMessageRequest()
+    ).configuration.return_immediately
+    request = v0_3_pb2.SendMessageRequest(configuration=v0_3_pb2.SendMessageConfiguration())
+    assert proto_reader.from_v0_3_send(request).configuration.return_immediately
+    assert not proto_reader.from_v0_3_send(request).configuration.HasField("history_length")
 
 
 @pytest.mark.parametrize("name", ["", "t-1", "tasks/", "tasks/a/b", "x/tasks/a"])

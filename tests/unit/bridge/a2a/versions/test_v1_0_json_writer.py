@@ -13,11 +13,6 @@ def test_times_are_truncated_to_milliseconds() -> None:
     assert json_values.format_timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
 
 
-def test_line_separators_are_escaped() -> None:
-    text = json_values.dumps({"text": "é\u2028\x85\n"})
-    assert text == '{"text":"é\\u2028\\u0085\\n"}'
-
-
 def test_a_card_has_all_required_fields() -> None:
     card = agent_card_pb2.AgentCard(skills=[agent_card_pb2.AgentSkill(id="s")])
     assert v1_json.agent_card_json(card) == {

@@ -56,6 +56,17 @@ async def post_once(receiver: WebhookReceiver, *, limit_s: float = 10.0) -> Atte
         return await sender.send(webhook(receiver.url), POST)
 
 
+async def test_a_scheme_without_credentials_sends_no_authorization() -> None:
+    async with open_receiver() as receiver, WebhookSender(AddressGuard(LOOPBACK)) as sender:
+        webhook_ = webhook(receiver.url)
+        webhook_.config.authentication.scheme = "Bearer"
+        await sender.send(webhook_, POST)
+    headers = receiver.accepted[0].headers
+    assert "authorization" not in headers
+    assert "x-a2a-notification-token" not in headers
+    assert "webhook-signature" not in headers
+
+
 def test_signatures_are_those_of_standard_webhooks() -> None:
     # The vector of the standard's reference libraries.
     signer = WebhookSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
