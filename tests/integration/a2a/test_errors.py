@@ -217,6 +217,28 @@ async def test_a_cross_site_page_cannot_omit_the_media_type(bridged: BridgedMesh
     assert same_origin.status == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 405),
+        ("PUT", "/agents/echo", 405),
+        ("GET", "/nowhere", 404),
+        ("POST", "/agents", 404),
+        ("POST", "/agents/echo/more", 404),
+        ("POST", "/healthz", 405),
+    ],
+)
+async def test_other_paths_and_methods_are_not_served(
+    bridged: BridgedMesh, method: str, path: str, status: int
+) -> None:
+    answer = await bridged.client.request(method, bridged.url + path, content=b"{}")
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    names = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
+    assert (error["code"], error["status"]) == (status, names[status])
+    assert error["details"][0]["domain"] == "a2a-protocol.org"
+
+
 async def test_a_path_that_accepts_posts_allows_them(bridged: BridgedMesh) -> None:
     answer = await bridged.client.get(bridged.url + "/")
     assert answer.headers["allow"] == "POST"

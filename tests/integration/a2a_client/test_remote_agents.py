@@ -17,7 +17,7 @@ from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.core.json_values import read_member
 from trunkline.core.settings import Settings
 from trunkline.mesh.client.artifacts import ArtifactClient, parse_reference
-from trunkline.tasks.lifecycle import State
+from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
 
@@ -153,3 +153,13 @@ async def test_a_message_too_large_for_the_peer_is_not_retried(
             task = await bridged.mesh.ask("echo " + "x" * 5000, agent="far")
     assert task.task.status.state == State.TASK_STATE_FAILED
     assert "larger than 4000 bytes" in status_texts(task)
+
+
+async def test_a_cancel_reaches_the_remote_task(far: Far) -> None:
+    task_id = await far.mesh.begin("wait 3600", agent=far.name)
+    local_task = await far.mesh.until(task_id, lambda task: status_texts(task) == "Waiting 3600 s")
+    remote = read_member(local_task.task.metadata, "trunkline/remote")
+    await far.mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
+    remote_id = str(remote["taskId"])
+    ended = await far.mesh.until(remote_id, lambda task: task.task.status.state in TERMINAL)
+    assert ended.task.status.state == State.TASK_STATE_CANCELED

@@ -521,6 +521,15 @@ async def test_a_turn_ends_as_well_as_the_peer_allows(name: str, far: Far) -> No
         assert call.headers["a2a-version"] == "0.3"
 
 
+async def test_endless_silence_ends_the_task_on_both_sides(far: Far) -> None:
+    far.agent.on(STREAM, stream(task(), then=asyncio.Event()))
+    # Far longer than the remote task takes to become known, because only then can it be canceled.
+    ended = await far.ask(idle_s=1.5)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "nothing came for 1.5 s" in status_texts(ended)
+    await far.agent.until("CancelTask")
+
+
 async def test_a_resumable_stream_continues_after_its_last_event(far: Far) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, stream(task(), chunk("one "), ids=True, cut=True))
