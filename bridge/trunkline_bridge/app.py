@@ -54,7 +54,7 @@ class Bridge:
     """The public side of a mesh: serves every registered agent over A2A.
 
     The bridge stores nothing between requests and looks up the agent of each request, so an agent
-    is public as soon as it registers. It is an ASGI application; `grpc` has the gRPC handlers.
+    is public as soon as it registers. `http` is the ASGI application, `grpc` has the gRPC handlers.
 
     The process that serves them keeps `directory` open and fills in `addresses`. Before it stops,
     it calls `abort_requests` and `grpc.abort_all`.
@@ -87,7 +87,7 @@ class Bridge:
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
         rates = RequestRates(settings.limits)
-        streams = CallerStreams(settings.limits, rates)
+        streams = CallerStreams(settings.limits)
         callers = CallerFactory(authenticator, settings, rates, audit)
         guard = AddressGuard(settings.allow_webhook)
         webhooks = WebhookRegistrations(directory, guard)
@@ -122,7 +122,7 @@ class Bridge:
         files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
         message_operations = MessageOperations(directory, streams, audit)
         messages = MessageBinding(message_operations, callers)
-        rooms = RoomSockets(message_operations, callers, in_flight)
+        rooms = RoomSockets(message_operations, callers, rates, in_flight)
         workflow_operations = WorkflowOperations(
             directory, operations, catalog, streams, audit, patience_s=settings.patience_s
         )
@@ -137,7 +137,7 @@ class Bridge:
             from trunkline_bridge.api.graphql.sockets import GraphQLSockets
 
             schema = MeshSchema(settings.graphql)
-            mesh = MeshAccess(message_operations, workflow_operations, settings.graphql)
+            mesh = MeshAccess(message_operations, workflow_operations, rates, settings.graphql)
             binding = build_handler(GraphQLBinding(schema, mesh, callers))
             sockets = GraphQLSockets(schema, mesh, callers, in_flight)
             return [Route(GRAPHQL_PATH, binding), WebSocketRoute(GRAPHQL_PATH, sockets)]
@@ -182,7 +182,8 @@ class Bridge:
             default=not_found,
         )
 
-        self._app = _allow_origins(self._serve, settings.allowed_origins)
+        # Browsers' preflight requests, which have no credentials, are answered first.
+        self.http: ASGIApp = _allow_origins(self._serve_http, settings.allowed_origins)
 
         def build_refusal(binding: Binding) -> RefusingHandler:
             return RefusingHandler(binding, settings, heartbeats)
@@ -203,14 +204,8 @@ class Bridge:
             default=not_found,
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, within a span.
-
-        Browsers' preflight requests have no credentials.
-        """
-        await self._app(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request within a span, unless its host is refused."""
         with http_request_span(scope, send) as request:
             router = self._router
             scope = with_origin_form(scope)

@@ -20,10 +20,11 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness.journal.builders import delta_event
 from harness.journal.opening import open_journal
 from trunkline.core.encryption import Keyring, KeySource
 from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
-from trunkline.journal.events import build_draft, delta_event
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.observe.traces import SpanStore
 from trunkline.observe.traces.spans import read_records

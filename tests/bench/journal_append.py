@@ -20,8 +20,9 @@ from google.protobuf import __version__ as protobuf_version
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness.journal.builders import delta_event
 from harness.journal.opening import open_journal
-from trunkline.journal.events import Draft, build_draft, delta_event
+from trunkline.journal.events import Draft, build_draft
 from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2
 

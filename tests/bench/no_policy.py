@@ -8,13 +8,13 @@ from typing import Any
 
 from trunkline.cli import main
 from trunkline.mesh.client import channels
-from trunkline.mesh.server import requests
+from trunkline.mesh.server import authorization
 
 
 def _patch() -> None:
     changes: dict[Any, dict[str, object]] = {
         channels: {"StatementSigner": lambda _credentials: None},
-        requests: {"check_user": lambda _request: None},
+        authorization: {"named_account": lambda _request: None},
     }
     for owner, functions in changes.items():
         for name, change in functions.items():

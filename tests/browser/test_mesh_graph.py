@@ -47,16 +47,18 @@ async def list_framed(tab: Tab, frame: Locator, agents: list[str]) -> list[str]:
     return found
 
 
-# Colours do not depend on the size, nor sizes on the theme.
-@pytest.mark.parametrize(("size", "theme"), [((1440, 900), "light"), ((360, 740), "dark")])
+WIDE, PHONE = (1440, 900), (360, 740)
+
+
+# Colours do not depend on the size, nor sizes on the theme. The browser draws each mesh once.
 @pytest.mark.parametrize(
-    ("hosts", "calls"),
+    ("hosts", "calls", "size", "theme"),
     [
         # Their agents are called by none, by some and by all of the others.
-        ({"single": 5}, []),
-        ({"single": 5}, [(0, 1), (0, 2), (0, 4)]),
-        ({"first": 4, "second": 4, "third": 4}, [(0, each) for each in range(1, 12)]),
-        ({"first": 2, "second": 9, "third": 1}, [(0, 2), (2, 1), (1, 11), (5, 6)]),
+        ({"single": 5}, [], PHONE, "light"),
+        ({"single": 5}, [(0, 1), (0, 2), (0, 4)], WIDE, "dark"),
+        ({"first": 4, "second": 4, "third": 4}, [(0, each) for each in range(1, 12)], WIDE, "dark"),
+        ({"first": 2, "second": 9, "third": 1}, [(0, 2), (2, 1), (1, 11), (5, 6)], PHONE, "light"),
     ],
 )
 async def test_a_host_is_a_frame_around_its_agents(
@@ -165,14 +167,11 @@ async def test_members_of_large_rooms_are_marked_without_lines(
         await expect(tab.page.locator(".member-line")).to_have_count(0)
 
 
-@pytest.mark.parametrize("size", [(360, 740), (1440, 900)])
-async def test_a_node_that_has_the_focus_is_in_the_frame(
-    browser: Browser, mesh: PageMesh, size: tuple[int, int]
-) -> None:
+async def test_a_node_that_has_the_focus_is_in_the_frame(browser: Browser, mesh: PageMesh) -> None:
     agents = [f"agent-{number}" for number in range(12)]
     hosts = [make_host(f"host-{part}", agents[part * 4 : part * 4 + 4]) for part in range(3)]
     edges = [make_edge(agents[number - 1], agents[number]) for number in range(1, 12)]
-    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=size) as tab:
+    async with open_tab(browser, mesh.bridged.url, key=OPERATOR, size=PHONE) as tab:
         page = tab.page
         await show_mesh(tab, hosts, edges, {"drafts": agents[:2]})
         graph = page.get_by_role("group", name="Graph of the mesh")
@@ -188,7 +187,7 @@ async def test_a_node_that_has_the_focus_is_in_the_frame(
                     break
                 await page.wait_for_function(IS_WHOLE)
                 seen.add(str(await focused.get_attribute("aria-label")))
-        await tab.keep_screenshot(f"mesh-focus-{size[0]}")
+        await tab.keep_screenshot("mesh-focus-360")
     assert len(seen) == len(agents) + len(hosts) + 1
 
 

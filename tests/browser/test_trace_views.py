@@ -65,7 +65,7 @@ async def test_the_waterfall_has_the_rows_and_the_critical_path_of_the_command(
         StoredSpan(5, "execute_tool open", 1, start_ms=95, end_ms=None),
     ]
     trace_id = store_trace(mesh, 1006, spans)
-    # `test_cli_traces` holds the API to the command.
+    # tests/integration/cli/test_traces.py holds the API to the command.
     rows = (await mesh.at("operator").read(f"/traces/{trace_id}"))["spans"]
     assert {row["name"] for row in rows if not row["isCritical"]} == {"execute_tool beside"}
     async with open_tab(browser, mesh.bridged.url, key=OPERATOR) as tab:

@@ -71,17 +71,25 @@ def bindings(check_id: str, registered: Registered) -> set[str]:
 
 
 def cases() -> list[Case]:
-    """Return the cases; a test of several checks runs where any of them applies."""
-    return [
-        Case(mode, binding, registered)
-        for registered in REGISTERED
-        for mode in (ALL, NONE)
-        for binding in BINDINGS
-        if any(
-            mode in modes(check_id, registered) and binding in bindings(check_id, registered)
-            for check_id in registered.ids
-        )
-    ]
+    """Return the cases; a test of several checks runs where any of them applies.
+
+    A check that holds in both systems runs in the second one over a single binding: that a binding
+    keeps its promises does not depend on what the card declares.
+    """
+    found: list[Case] = []
+    for registered in REGISTERED:
+        runs_with_all = any(ALL in modes(each, registered) for each in registered.ids)
+        found += [
+            Case(mode, binding, registered)
+            for mode in (ALL, NONE)
+            for binding in BINDINGS
+            if any(
+                mode in modes(check_id, registered) and binding in bindings(check_id, registered)
+                for check_id in registered.ids
+            )
+            and (mode == ALL or not runs_with_all or binding == "jsonrpc")
+        ]
+    return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

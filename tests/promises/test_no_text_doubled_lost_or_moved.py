@@ -9,12 +9,13 @@ from pathlib import Path
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.sse_client import ClientFold, call, sse, user_message
 from harness.agents.fuzz_agents import act, texts_of
+from harness.journal.builders import fold_batches
 from harness.mesh.processes import WITH_HARNESS, read_line, running_process
 from harness.promise_scale import PromiseScale
 from trunkline import TaskContext, agent, get_turn_runtime
 from trunkline.agents import FunctionAgent
 from trunkline.core.settings import Settings
-from trunkline.journal.fold import fold_batches
+from trunkline.journal.batches import parse_batch
 from trunkline.mesh.client import Directory
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
@@ -26,19 +27,21 @@ def branching(directory: Directory) -> FunctionAgent:
     """Return an agent that writes its own text while it forwards the texts of several children."""
 
     async def forward(task: TaskContext, seed: int) -> None:
+        turn = get_turn_runtime(task)
         message = message_pb2.Message(
             message_id=f"{task.id}-{seed}",
             role=message_pb2.ROLE_USER,
             parts=[part_pb2.Part(text=str(seed))],
         )
         async with directory.submit(
-            "leaf", message=message, submission=get_turn_runtime(task).child_submission("")
+            "leaf", message=message, submission=turn.child_submission("")
         ) as stream:
             started = event_pb2.ChildStarted(task_id=stream.task_id, agent="leaf")
-            await get_turn_runtime(task).record(event_pb2.Event(child_started=started))
+            await turn.record(event_pb2.Event(child_started=started))
             async for batches in stream:
                 for sealed in batches:
-                    await get_turn_runtime(task).forward(sealed, agent="leaf")
+                    turn.forward(sealed, parse_batch(sealed), agent="leaf")
+                    await turn.make_room()
 
     @agent(name="branch", description="Forwards.", tags=["branch"])
     async def branch(task: TaskContext) -> None:

@@ -5,10 +5,19 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.journal.builders import TASK, append, begin, created, sealed, status, working
+from harness.journal.builders import (
+    TASK,
+    append,
+    begin,
+    created,
+    fold_batches,
+    sealed,
+    status,
+    working,
+)
 from trunkline.journal.batches import parse_batch, splice, trim_batch
 from trunkline.journal.events import event_count, last_sequence, parse_header, plan_event
-from trunkline.journal.fold import Fold, fold_batches
+from trunkline.journal.fold import Fold
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 TEXTS = st.lists(st.text(max_size=3), min_size=1, max_size=5)
@@ -130,7 +139,8 @@ def test_a_child_read_again_from_any_sequence_adds_each_text_once(
     ]
     rest = [trim_batch(batch, restart) for batch in batches if last_sequence(batch) > restart]
     for child_batch in (*first, *rest):
-        for spliced in splice(child_batch, agent="child-agent", forwarded=forwarded_sequences):
+        parsed = parse_batch(child_batch)
+        for spliced in splice(child_batch, parsed, agent="child", forwarded=forwarded_sequences):
             body = event_pb2.EventBatch.FromString(spliced.body)
             body.header.task_id = "parent"
             body.header.first_sequence = parent.sequence + 1

@@ -17,12 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from harness.journal.builders import append, begin, completed, created, working
+from harness.journal.builders import append, begin, completed, created, fold_batches, working
 from harness.journal.suspending_store import suspending
 from trunkline.errors import CursorExpiredError, TaskEndedError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import build_draft, parse_header
-from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.v1 import event_pb2, task_service_pb2

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from harness.agents.inline_agents import NOTHING, define_runtime, message, status_texts
 from harness.examples import share
+from harness.journal.builders import delta_event
 from harness.journal.host_death import find_replayed, replay_journal
 from harness.journal.opening import open_journal
-from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.events import EventKind, build_draft, parse_header, seal
 from trunkline.journal.journal import Journal
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
@@ -91,7 +93,8 @@ async def call_child(task: TurnRuntime, number: int) -> None:
         event = delta_event("answer", [f"{begin} ", f"{begin + 1} "], start=start, last=begin == 2)
         body = build_draft([event])
         sealed = seal(body, task_id=child, epoch=1, first_sequence=sequence, time_ns=1)
-        await task.forward(sealed, agent="math")
+        task.forward(sealed, parse_batch(sealed), agent="math")
+        await task.make_room()
         sequence += 2
         await asyncio.sleep(0)
     ended = event_pb2.ChildFinished(task_id=child, agent="math", state=State.TASK_STATE_COMPLETED)

@@ -31,7 +31,7 @@ from time import monotonic
 from typing import TypeGuard
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
-from trunkline.core.private_files import read_private_file
+from trunkline.core.private_files import read_file_version, read_private_file
 from trunkline.errors import ConfigurationError
 from trunkline_bridge.callers.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
 
@@ -158,7 +158,7 @@ class ApiKeyFile:
         self._path = path
         self._now = now
         self._checked_at = now()
-        self._version = _file_version(path)
+        self._version = read_file_version(path)
         self._keys = load_keys(path)
         # The index of keys that were found before. A lookup of a caller's key compares all.
         self._indexed_keys: Sequence[ApiKey] = ()
@@ -190,7 +190,7 @@ class ApiKeyFile:
         if now - self._checked_at < RELOAD_INTERVAL_S:
             return
         self._checked_at = now
-        version = _file_version(self._path)
+        version = read_file_version(self._path)
         if version == self._version:
             return
         self._version = version
@@ -214,14 +214,6 @@ class ApiKeyCredential:
         if entry is None:
             return "the API key is no longer accepted"
         return "the API key has expired" if entry.is_expired(datetime.now(UTC)) else ""
-
-
-def _file_version(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _check_names(path: Path, keys: Sequence[ApiKey]) -> None:

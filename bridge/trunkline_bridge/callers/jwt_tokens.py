@@ -145,10 +145,10 @@ class TokenCredential:
 class TokenVerifier:
     """Identifies the bearer of a token."""
 
-    def __init__(self, settings: Settings, keys: JwkSet | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Raises ConfigurationError if a scope permits an unknown method."""
         self._settings = settings
-        self._keys = keys or JwkSet(settings.jwt_keys)
+        self._keys = JwkSet(settings.jwt_keys)
         self._scopes = _parse_scopes(settings)
 
     async def verify(self, token: str) -> CallerIdentity:

@@ -12,7 +12,6 @@ from trunkline.errors import LimitExceededError
 from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.caller import Caller, Credential
 from trunkline_bridge.callers.permissions import CHALLENGE
-from trunkline_bridge.callers.request_rates import RequestRates
 from trunkline_bridge.http.in_flight import InFlightRequest, current_request
 
 _EventT = TypeVar("_EventT")
@@ -25,9 +24,8 @@ class CallerStreams:
     so a stream ends within that interval. A stream without a credential ends on its own only.
     """
 
-    def __init__(self, limits: LimitSettings, rates: RequestRates) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._limits = limits
-        self._rates = rates
         # The number of open streams, by account.
         self._open: Counter[str] = Counter()
         # The number of streams of each request: a WebSocket may have several.
@@ -84,10 +82,6 @@ class CallerStreams:
 
                 async with aclosing(read()) as opened:
                     yield opened
-
-    def count_request(self, caller: Caller) -> None:
-        """Count a request that arrives within a stream. LimitExceededError: too many."""
-        self._rates.count_request(caller.account)
 
     def _remove(self, credential: Credential, request: InFlightRequest) -> None:
         requests = self._requests[credential]

@@ -70,6 +70,8 @@ async def serve_http(  # noqa: PLR0913  independent options, each by name
     with listener:
         config = uvicorn.Config(
             app,
+            # Found out otherwise, which fails for an application that is a bound method.
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -15,7 +15,7 @@ from typing import Self, cast
 
 import grpc
 
-from trunkline.core.private_files import read_private_file
+from trunkline.core.private_files import read_file_version, read_private_file
 from trunkline.core.settings import TlsSettings
 from trunkline.errors import ConfigurationError
 
@@ -143,7 +143,7 @@ class ServerCertificate:
     def _read_stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
         files = self._files
         paths = (files.certificate, files.key, files.client_roots)
-        return tuple(_read_stamp(path) for path in paths if path)
+        return tuple(read_file_version(path) for path in paths if path)
 
     def _load(self, *, version: int) -> _Loaded:
         files = self._files
@@ -185,11 +185,3 @@ def _read_file(path: Path, *, is_secret: bool) -> bytes:
         return read_private_file(path, is_secret=is_secret)
     except OSError as error:
         raise ConfigurationError(str(path), f"can't be read: {error.strerror}") from error
-
-
-def _read_stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -18,15 +18,15 @@ from trunkline.a2a_client.answers import (
     answer_artifacts,
     artifact_role,
     artifact_step,
-    artifact_text,
     is_progress_role,
     read_answer,
     reply_answer,
 )
-from trunkline.a2a_client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
+from trunkline.a2a_client.artifact_content import ArtifactContent, TurnLimits
 from trunkline.a2a_client.streamed_text import ShownChunk, StreamedText
 from trunkline.a2a_wire.roles import ArtifactRole
 from trunkline.core.json_values import merge_struct
+from trunkline.core.parts import is_plain_text, join_texts
 from trunkline.core.task_states import INTERRUPTED, TERMINAL, TaskState
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import artifact_pb2, json_pb2, message_pb2, task_pb2
@@ -119,12 +119,6 @@ class AnswerFold:
         self._task.id = self.task_id = task_id
         self.is_known = True
         self._headers = {each.artifact_id: _copy_header(each) for each in artifacts}
-
-    def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
-        """See `RemoteTaskView`."""
-        if task.status.state not in INTERRUPTED:
-            return True
-        return any(message.message_id == message_id for message in task.history)
 
     async def apply(
         self, response: a2a_pb2.StreamResponse, *, cursor: str = "", is_first: bool = False
@@ -221,7 +215,7 @@ class AnswerFold:
         self._task.status.CopyFrom(status)
         if is_new:
             self.change_count += 1
-            text = artifact_text(status.message.parts)
+            text = join_texts(status.message.parts)
             state = TaskState.from_proto(status.state)
             self._pending.append(StatusChange(state, text, self.task_id, self._task.context_id))
 
@@ -232,7 +226,7 @@ class AnswerFold:
             content = ArtifactContent(artifact.parts)
             self._replace_artifact(artifact, content, is_complete=is_last)
             return
-        artifact_id, text = artifact.artifact_id, artifact_text(artifact.parts)
+        artifact_id, text = artifact.artifact_id, join_texts(artifact.parts)
         folded = self._artifacts.get(artifact_id)
         has_earlier_text = folded is None and artifact_id in self._earlier
         if folded is None:
@@ -248,7 +242,7 @@ class AnswerFold:
         elif is_last or not all(map(is_plain_text, artifact.parts)):
             self._pending.append(ArtifactChange(folded.build(), is_last))
         if has_earlier_text:
-            text = artifact_text(folded.content.parts())
+            text = join_texts(folded.content.parts())
         self._show(folded, text, replaces=has_earlier_text, is_complete=is_last)
 
     def _replace_artifact(
@@ -259,7 +253,7 @@ class AnswerFold:
         folded = self._start_artifact(artifact)
         folded.content, folded.is_partial = content, False
         self._pending.append(ArtifactChange(folded.build(), is_complete))
-        text = artifact_text(artifact.parts)
+        text = join_texts(artifact.parts)
         self._show(folded, text, replaces=True, is_complete=is_complete)
 
     def _show(
@@ -304,7 +298,7 @@ class AnswerFold:
     def _read_texts(self) -> dict[str, str]:
         """Return the texts of the answer's artifacts."""
         artifacts = answer_artifacts(each.build() for each in self._artifacts.values())
-        return {each.artifact_id: artifact_text(each.parts) for each in artifacts}
+        return {each.artifact_id: join_texts(each.parts) for each in artifacts}
 
     def _add_text(self, artifact_id: str, chunk: ShownChunk | None) -> None:
         if chunk is not None:

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from trunkline.a2a_wire.named_artifacts import STEP_KEY
 from trunkline.a2a_wire.roles import ROLE_KEY, ArtifactRole, artifact_kind
 from trunkline.core.json_values import find_member, has_member, read_text, struct_json, value_json
+from trunkline.core.parts import join_texts
 from trunkline.core.task_states import TaskOutcome, TaskState, find_outcome
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
 
 _APPROVALS_KEY: Final = "trunkline/approvals"
-# The step of an artifact in the plan: `step-1`, `step-2`, ….
-_STEP_KEY: Final = "trunkline/step"
 # Artifacts that report progress.
 _PROGRESS_ROLES: Final = frozenset({ArtifactRole.PLAN, ArtifactRole.NOTICE})
 # Of agents whose artifacts have our names and no roles.
@@ -60,12 +60,12 @@ class ClientAnswer:
     @property
     def text(self) -> str:
         """The text of the answer; without any, the text of the status."""
-        return join_lines(artifact_text(each.parts) for each in self._answer()) or self.status_text
+        return join_lines(join_texts(each.parts) for each in self._answer()) or self.status_text
 
     @property
     def status_text(self) -> str:
         """The text of the status, for example a question or a reason; or of the direct reply."""
-        return artifact_text(self.task.status.message.parts)
+        return join_texts(self.task.status.message.parts)
 
     @property
     def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
@@ -180,7 +180,7 @@ def artifact_role(artifact: artifact_pb2.Artifact) -> str:
 
 def artifact_step(artifact: artifact_pb2.Artifact) -> int:
     """Return the number of the plan's step that an artifact belongs to; 0 without one."""
-    number = read_text(artifact.metadata, _STEP_KEY).rpartition("-")[2]
+    number = read_text(artifact.metadata, STEP_KEY).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
@@ -201,11 +201,6 @@ def answer_artifacts(
     declared = [each for each, role in roles if role == ArtifactRole.ANSWER]
     candidates = [each for each, role in roles if not is_progress_role(role)]
     return declared[-1:] or candidates
-
-
-def artifact_text(parts: Iterable[part_pb2.Part]) -> str:
-    """Return the texts of parts, joined."""
-    return "".join(part.text for part in parts if part.HasField("text"))
 
 
 def join_lines(texts: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from trunkline.core.parts import is_plain_text
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import artifact_pb2, part_pb2
 
@@ -96,13 +97,6 @@ class ArtifactContent:
         if text := "".join(self._texts):
             self._items.append(text)
         self._texts = []
-
-
-def is_plain_text(part: part_pb2.Part) -> bool:
-    """Return whether a part is text without metadata, so that it may be joined with others."""
-    return part.HasField("text") and not (
-        part.HasField("metadata") or part.filename or part.media_type
-    )
 
 
 def _to_part(item: str | part_pb2.Part) -> part_pb2.Part:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.a2a_client.artifact_content import ArtifactContent, TurnLimits, is_plain_text
+from trunkline.a2a_client.artifact_content import ArtifactContent, TurnLimits
 from trunkline.a2a_client.lenient_reader import LeftOutLog
 from trunkline.a2a_wire.roles import artifact_kind
 from trunkline.core.json_values import find_member, read_text, struct_json
+from trunkline.core.parts import is_plain_text
 from trunkline.core.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
 from trunkline.errors import PeerProtocolError
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -117,12 +118,6 @@ class TaskMirror:
             await self._enter_state(
                 task.status, task.metadata if task.status.state in TERMINAL else None
             )
-
-    def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
-        """Return whether a remote task has a message, or does not wait for one."""
-        if task.status.state not in INTERRUPTED:
-            return True
-        return any(message.message_id == message_id for message in task.history)
 
     def protocol_error(self, problem: str) -> PeerProtocolError:
         """Build the error for a violation of A2A's rules."""

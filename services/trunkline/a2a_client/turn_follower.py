@@ -47,9 +47,6 @@ class RemoteTaskView(Protocol):
     change_count: int
     """Number of changes that were applied."""
 
-    def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
-        """Return whether the remote task has a message, or does not wait for one."""
-
 
 class TurnFollower(ABC):
     """Sends the message of a turn and applies events to a view until the turn is over.
@@ -172,7 +169,10 @@ class TurnFollower(ABC):
         if self._is_first_turn:
             return True
         remote = await self._peer.get_task(self._view.task_id)
-        return self._view.has_message(self._message_id, remote)
+        # A task that does not wait for a message has taken it.
+        return remote.status.state not in INTERRUPTED or any(
+            message.message_id == self._message_id for message in remote.history
+        )
 
     @property
     @abstractmethod

@@ -5,8 +5,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final, NoReturn
 
+from trunkline.cli.directory import open_directory
 from trunkline.cli.event_lines import EventDescriber
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.task_events import fit_terminal, print_json_events
 from trunkline.cli.terminal import BOLD, paint, print_stderr, write
 from trunkline.core.task_states import INTERRUPTED
@@ -43,8 +43,7 @@ async def print_all_events(mesh: str | None, *, account: str, as_json: bool) -> 
         PeerError: the mesh does not answer.
     """
     async with (
-        open_mesh_view(mesh) as view,
-        view.open_directory() as directory,
+        open_directory(mesh, follows=True) as directory,
         watch_mesh_tasks(directory, account) as watch,
     ):
         reader = _Reader(directory, account)

@@ -16,12 +16,12 @@ from trunkline.a2a_client.answers import (
     StatusChange,
     TextChunk,
     answer_artifacts,
-    artifact_text,
     is_progress_role,
     join_lines,
 )
 from trunkline.cli.part_text import render_part
 from trunkline.core.json_values import has_member
+from trunkline.core.parts import join_texts
 from trunkline.core.task_states import TaskState
 from trunkline.v1 import part_pb2
 
@@ -66,7 +66,7 @@ class AnswerPrinter:
             case ArtifactChange() if is_progress_role(event.role):
                 # Progress may arrive in pieces. Only a complete text is shown.
                 if event.is_complete:
-                    text = artifact_text(event.artifact.parts)
+                    text = join_texts(event.artifact.parts)
                     self._note(text.strip(_PLAN_BRACKETS).rstrip())
             case TextChunk(replaces=True):
                 self._complete(event.text)
@@ -157,7 +157,7 @@ def find_files(answer: ClientAnswer) -> list[part_pb2.Part]:
 
 
 def _artifact_text(answer: ClientAnswer) -> str:
-    text = join_lines(artifact_text(each.parts) for each in answer_artifacts(answer.artifacts))
+    text = join_lines(join_texts(each.parts) for each in answer_artifacts(answer.artifacts))
     others = (render_part(part) for part in _parts(answer) if not part.HasField("text"))
     return join_lines([text, *others])
 

@@ -19,10 +19,10 @@ from trunkline.cli.ask import (
     silent_printer,
     terminal_printer,
 )
-from trunkline.cli.ephemeral_mesh import START_A_MESH, is_listening, open_mesh
+from trunkline.cli.ephemeral_mesh import START_A_MESH, open_mesh
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.terminal import is_text, print_json, print_stderr
-from trunkline.core.network import is_this_machine
+from trunkline.core.network import is_listening, is_this_machine
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TrunklineError
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from trunkline.cli.options import is_mesh_named, resolve_base_url
 from trunkline.cli.terminal import print_stderr
 from trunkline.core import runtime
-from trunkline.core.network import is_this_machine
+from trunkline.core.network import is_listening, is_this_machine
 from trunkline.core.settings import ENV_PREFIX
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
 
@@ -23,7 +22,6 @@ START_A_MESH = "no mesh answers there; start one with `trunkline up`, or give an
 _START_TIMEOUT_S = 60.0
 # A mesh without running tasks stops much faster. After this time it is killed.
 _STOP_TIMEOUT_S = 10.0
-_PROBE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +81,6 @@ async def open_mesh(
     )
     async with start_ephemeral_mesh(workflow) as addresses:
         yield addresses
-
-
-async def is_listening(base: str) -> bool:
-    """Return whether a server listens at a URL, or something delays the connection."""
-    parts = urlsplit(base)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
-    except TimeoutError:
-        # Something drops or delays the connection, so the address is not free.
-        return True
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 async def _spawn(folder: str, workflow: str) -> Process:

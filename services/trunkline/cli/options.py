@@ -174,7 +174,7 @@ def is_mesh_named(url: str | None) -> bool:
     return url is not None or bool(os.environ.get(_URL_VARIABLE))
 
 
-def resolve_base_url(url: str | None, *, settings: "Settings | None" = None) -> str:
+def resolve_base_url(url: str | None) -> str:
     """Return the URL from the flag or the environment, else the address in the settings.
 
     Raises:
@@ -182,7 +182,7 @@ def resolve_base_url(url: str | None, *, settings: "Settings | None" = None) -> 
     """
     source = "--url"
     if not is_mesh_named(url):
-        settings = settings or load_command_settings(uses={"http", "tls"})
+        settings = load_command_settings(uses={"http", "tls"})
         return f"{'https' if settings.tls.certificate else 'http'}://{settings.http}"
     if url is None:
         source, url = _URL_VARIABLE, os.environ[_URL_VARIABLE]

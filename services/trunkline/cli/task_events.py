@@ -3,14 +3,14 @@
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from rich.cells import cell_len
 
+from trunkline.cli.directory import open_directory
 from trunkline.cli.event_lines import EventDescriber
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.options import MeshCall, choose
 from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import paint_state, print_json, write
@@ -21,7 +21,7 @@ from trunkline.core.task_states import INTERRUPTED, TaskOutcome, find_outcome, s
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
-from trunkline.mesh.client import TaskStream
+from trunkline.mesh.client import Directory, TaskStream
 from trunkline.v1 import event_pb2, task_pb2
 
 _EXIT_CODES: Final[Mapping[int, ExitCode]] = {
@@ -66,9 +66,10 @@ async def read_batches(
         InvalidArgumentError: single events are no longer retained.
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
-    async with open_mesh_view(call.mesh) as view:
+    async with open_directory(call.mesh, follows=follows) as directory:
         try:
-            async with _open_stream(view, task_id, account=call.account, follows=follows) as stream:
+            opened = _open_stream(directory, task_id, account=call.account, follows=follows)
+            async with opened as stream:
                 async for sealed_batches in stream:
                     for sealed in sealed_batches:
                         yield parse_batch(sealed)
@@ -78,26 +79,18 @@ async def read_batches(
             raise InvalidArgumentError(f"task {task_id}", advice) from None
 
 
-@asynccontextmanager
-async def _open_stream(
-    view: MeshView, task_id: str, *, account: str, follows: bool
-) -> AsyncGenerator[TaskStream]:
+def _open_stream(
+    directory: Directory, task_id: str, *, account: str, follows: bool
+) -> AbstractAsyncContextManager[TaskStream]:
     """Open the events of a task from its first one: up to the last one, or until the turn ends."""
     if not follows:
-        client = view.task_host_client(task_id)
-        watch = client.watch_task(
+        client = directory.client_for_task(task_id)
+        return client.watch_task(
             task_id, account=account, after=0, with_snapshot=False, until_head=True
         )
-        async with watch as stream:
-            yield stream
-        return
     # A stream that was open waits for a host that died. A command that begins says it at once.
-    view.find_task_host(task_id)
-    async with (
-        view.open_directory() as directory,
-        directory.watch(task_id, account=account, after=0, until_turn_ends=True) as resuming,
-    ):
-        yield resuming
+    directory.get_task_host(task_id)
+    return directory.watch(task_id, account=account, after=0, until_turn_ends=True)
 
 
 class EventPrinter:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from trunkline.cli.directory import query_hosts
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import MeshView, query_hosts
 from trunkline.cli.options import choose
 from trunkline.cli.terminal import paint_state, print_json, print_list
 from trunkline.cli.times import time_cell
 from trunkline.core.task_states import state_name
-from trunkline.mesh.client import HostClient
+from trunkline.mesh.client import Directory, HostClient
 from trunkline.mesh.client.mesh_tasks import list_host_tasks, watch_mesh_tasks
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
@@ -79,15 +79,12 @@ def parse_state(state: str) -> task_pb2.TaskState.ValueType:
 
 
 async def follow_tasks(
-    view: MeshView, query: TaskQuery
+    directory: Directory, query: TaskQuery
 ) -> AsyncGenerator[list[snapshot_pb2.TaskSummary]]:
     """Yield the latest tasks, and then those with a new status, oldest first."""
     seen: dict[str, int] = {}
-    async with (
-        view.open_directory() as directory,
-        watch_mesh_tasks(directory, query.account) as watch,
-    ):
-        current, _ = await fetch_tasks(view, query)
+    async with watch_mesh_tasks(directory, query.account) as watch:
+        current, _ = await fetch_tasks(directory, query)
         while True:
             fresh = [task for task in current if seen.get(task.task_id, -1) < _time_ns(task)]
             fresh.sort(key=_time_ns)
@@ -99,13 +96,12 @@ async def follow_tasks(
             tasks, is_incomplete = await watch.take()
             current = [task for task in tasks if query.matches(task)]
             if is_incomplete:
-                view = await view.refresh()
-                latest, _ = await fetch_tasks(view, query)
+                latest, _ = await fetch_tasks(directory, query)
                 current += latest
 
 
 async def fetch_tasks(
-    view: MeshView, query: TaskQuery
+    directory: Directory, query: TaskQuery
 ) -> tuple[list[snapshot_pb2.TaskSummary], ExitCode]:
     """Return the latest tasks of all hosts, newest status first, and the exit code.
 
@@ -116,7 +112,7 @@ async def fetch_tasks(
     async def read(host: HostClient) -> list[snapshot_pb2.TaskSummary]:
         return [task async for task in list_host_tasks(host, request, limit=query.limit)]
 
-    tasks, code = await query_hosts(view, read)
+    tasks, code = await query_hosts(directory, read)
     tasks.sort(key=_time_ns, reverse=True)
     return tasks[: query.limit], code
 

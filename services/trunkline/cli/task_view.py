@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trunkline.cli.mesh_view import MeshView
 from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, render_percent, time_cell
@@ -19,6 +18,7 @@ from trunkline.core.task_states import (
     state_name,
 )
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
+from trunkline.mesh.client import Directory
 from trunkline.mesh.client.trace_tree import TraceTree
 from trunkline.observe import telemetry
 from trunkline.tasks.approvals import is_approval_answer, render_decision
@@ -78,11 +78,11 @@ def print_task(
             print_wrapped(line, indent=_LABEL_WIDTH)
 
 
-async def fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
+async def fetch_model_calls(directory: Directory, task_id: str) -> list[ModelCalls]:
     """Return what the model was called for, by the task's trace; nothing without it."""
     request = trace_service_pb2.GetTraceRequest(task_id=task_id)
     try:
-        response = await view.trace_stub().GetTrace(request)
+        response = await directory.trace_stub().GetTrace(request)
         return count_model_calls(response.spans, task_id)
     except (TraceNotFoundError, UnsupportedOperationError):
         return []

@@ -5,6 +5,7 @@ import json
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,8 @@ from trunkline.agents.calls.tool_questions import (
     render_question,
 )
 from trunkline.cli.attachments import create_file
+from trunkline.cli.directory import open_directory
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
 from trunkline.core.json_values import message_to_dict, struct_json
@@ -173,20 +174,17 @@ async def call_tool(
     if timeout_s is not None:
         request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=timeout_s))
 
-    async def show(progress: tool_service_pb2.ToolProgress) -> None:
-        total = f" of {progress.total:g}" if progress.total else ""
-        print_progress(progress.message or f"{progress.progress:g}{total}")
-
     handle = request.continuation.task_handle
-
-    async def on_task(new: str) -> None:
-        nonlocal handle
-        handle = new
-
-    async with open_mesh_view(mesh, is_traced=True) as view:
-        client = view.tool_client()
+    response = tool_service_pb2.CallToolResponse()
+    async with open_directory(mesh, is_traced=True) as directory:
+        client = directory.tool_client()
         try:
-            return await client.call_tool(request, on_progress=show, on_task=on_task)
+            async with aclosing(client.call_tool(request)) as responses:
+                async for response in responses:
+                    if response.HasField("progress"):
+                        _print_tool_progress(response.progress)
+                    elif response.HasField("task"):
+                        handle = response.task.handle
         except (asyncio.CancelledError, PeerTimeoutError):
             if handle:
                 await client.cancel_tool_task(
@@ -195,6 +193,12 @@ async def call_tool(
                     )
                 )
             raise
+    return response.result
+
+
+def _print_tool_progress(progress: tool_service_pb2.ToolProgress) -> None:
+    total = f" of {progress.total:g}" if progress.total else ""
+    print_progress(progress.message or f"{progress.progress:g}{total}")
 
 
 async def cancel_call(
@@ -206,8 +210,8 @@ async def cancel_call(
     """
     if not handle:
         return
-    async with open_mesh_view(mesh) as view:
-        await view.tool_client().cancel_tool_task(
+    async with open_directory(mesh) as directory:
+        await directory.tool_client().cancel_tool_task(
             tool_service_pb2.CancelToolTaskRequest(
                 server=request.server, tool=request.tool, handle=handle
             )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from google.protobuf import timestamp_pb2
 
+from trunkline.cli.directory import open_directory, print_lost_hosts
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.mesh_view import open_mesh_view, print_lost_hosts
 from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
 from trunkline.cli.terminal import (
     print_json,
@@ -88,8 +88,7 @@ async def open_sources(mesh: str | None, account: str) -> AsyncGenerator[TopSour
     from other agents.
     """
     async with AsyncExitStack() as stack:
-        view = await stack.enter_async_context(open_mesh_view(mesh))
-        directory = await stack.enter_async_context(view.open_directory())
+        directory = await stack.enter_async_context(open_directory(mesh, follows=True))
         watch = await stack.enter_async_context(watch_mesh_tasks(directory, account))
         sources = TopSources(directory, account)
         await sources.list_tasks()

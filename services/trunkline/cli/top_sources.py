@@ -9,9 +9,9 @@ from typing import Final
 from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.batches import parse_batch
-from trunkline.mesh.client import Directory, ToolClient
+from trunkline.mesh.client import Directory
 from trunkline.mesh.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
-from trunkline.mesh.client.mesh_words import TOOL_SERVICE, follow_updates
+from trunkline.mesh.client.mesh_words import follow_updates
 from trunkline.mesh.client.methods import read_responses
 from trunkline.v1 import (
     snapshot_pb2,
@@ -90,7 +90,7 @@ class TopSources:
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 follow_updates(
-                    lambda: ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools(),
+                    lambda: directory.tool_client().watch_tools(),
                     self._set_tools,
                 )
             )

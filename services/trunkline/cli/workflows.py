@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.directory import open_directory
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.core.json_values import struct_json
@@ -57,9 +57,9 @@ async def fetch_names(mesh: str | None, servers: frozenset[str]) -> MeshNames:
 
     The command waits for the tools of `servers`. Tools of other servers are suggestions.
     """
-    async with open_mesh_view(mesh) as view:
-        agents = {agent.card.name for host in view.hosts for agent in host.agents}
-        client = view.tool_client()
+    async with open_directory(mesh) as directory:
+        agents = {agent.card.name for host in directory.hosts for agent in host.agents}
+        client = directory.tool_client()
         if servers:
             await client.wait_for_tools(tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S)
         listing = await client.list_known_tools()
@@ -106,8 +106,8 @@ async def read_plan(task_id: str, name: str, mesh: str | None, account: str) -> 
         InvalidArgumentError: the task has no plan of a supervisor.
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
-    async with open_mesh_view(mesh) as view:
-        snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
+    async with open_directory(mesh) as directory:
+        snapshot = await directory.client_for_task(task_id).get_task(task_id, account=account)
     workflow = export_plan(snapshot, name)
     if has_files(snapshot):
         print_stderr(f"{task_id}: the files of its request are not part of the workflow")
@@ -133,8 +133,8 @@ async def read_run(
         InvalidArgumentError: the task has no plan.
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
-    async with open_mesh_view(mesh) as view:
-        client = view.task_host_client(task_id)
+    async with open_directory(mesh) as directory:
+        client = directory.client_for_task(task_id)
         snapshot = await client.get_task(task_id, account=account)
         version = find_version(snapshot)
         if version is None:

@@ -3,28 +3,40 @@
 import asyncio
 import random
 import time
+from typing import Final
 
 from trunkline.errors import TrunklineError
 
+# Limits the exponent. More doublings exceed every pause.
+_MAX_DOUBLINGS: Final = 60
+
+
+def backoff_s(failures: int, *, first_s: float, limit_s: float) -> float:
+    """Return the pause in seconds after a number of failures in a row, at least 1.
+
+    Pauses double from `first_s` up to `limit_s`. Each is shortened by up to half at random.
+    """
+    pause_s: float = min(limit_s, first_s * 2 ** min(failures - 1, _MAX_DOUBLINGS))
+    # Jitter spreads the retries of peers that lost one server. It protects no secret.
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311
+
 
 class Backoff:
-    """Pauses that double from `first_s` up to `limit_s`, each shortened by up to half at random."""
+    """The pauses of `backoff_s`, for a caller that does not count its failures."""
 
     def __init__(self, *, first_s: float = 0.1, limit_s: float = 2.0) -> None:
         self._first_s = first_s
         self._limit_s = limit_s
-        self._next_s = first_s
+        self._failures = 0
 
     def reset(self) -> None:
         """Start with the shortest pause again, because a try succeeded."""
-        self._next_s = self._first_s
+        self._failures = 0
 
     def next_s(self) -> float:
         """Return the next pause in seconds."""
-        pause_s = self._next_s
-        self._next_s = min(self._limit_s, pause_s * 2)
-        # Jitter spreads the retries of peers that lost one server. It protects no secret.
-        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311
+        self._failures += 1
+        return backoff_s(self._failures, first_s=self._first_s, limit_s=self._limit_s)
 
     async def pause(self) -> None:
         """Sleep for the next pause."""

@@ -93,10 +93,10 @@ def build_struct(values: Mapping[str, Any], *, max_depth: int = MAX_DEPTH) -> js
     return struct
 
 
-def build_value(value: object, *, max_depth: int = MAX_DEPTH) -> json_pb2.Value:
+def build_value(value: object) -> json_pb2.Value:
     """Return a JSON value as a message. The errors are the same as for `build_struct`."""
     message = json_pb2.Value()
-    _write_value(message, value, max_depth)
+    _write_value(message, value, MAX_DEPTH)
     return message
 
 

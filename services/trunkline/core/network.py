@@ -1,5 +1,6 @@
 """Facts that network code of every layer needs: hosts, addresses of this machine, HTTP dates."""
 
+import asyncio
 import ipaddress
 import math
 import re
@@ -14,6 +15,8 @@ _MAX_LENGTH: Final = 64
 _AUTHORITY: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _MAX_AUTHORITY_LENGTH: Final = 262
 _LAST_PORT: Final = 65535
+_PROBE_TIMEOUT_S: Final = 5.0
+_MAX_RETRY_AFTER_S: Final = 24 * 3600.0
 
 
 class Authority(NamedTuple):
@@ -93,9 +96,25 @@ def is_this_machine(address: str) -> bool:
         return False
 
 
-def parse_retry_after(text: str, *, limit_s: float) -> float:
+async def is_listening(url: str) -> bool:
+    """Return whether a server listens at a URL, or something drops or delays the connection."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def parse_retry_after(text: str, *, limit_s: float = _MAX_RETRY_AFTER_S) -> float:
     """Return the pause that a Retry-After header asks for, in seconds from now, at most `limit_s`.
 
+    Without `limit_s`, the limit is a day.
     The value is a number of seconds or a date (RFC 9110, 10.2.3). An empty or invalid one gives 0.
     """
     if not text or len(text) > _MAX_LENGTH:

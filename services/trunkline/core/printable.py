@@ -1,4 +1,4 @@
-"""Control characters in untrusted text, which forge log lines and take over terminals."""
+"""Limits of untrusted text: its size, and control characters, which take over terminals."""
 
 import re
 import unicodedata
@@ -47,6 +47,14 @@ def to_plain_line(text: str, limit: int) -> str:
     words = " ".join(text[: _SOURCE_FACTOR * limit].split())
     shown = "".join(char for char in words if unicodedata.category(char)[0] != "C")
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def truncate_utf8(text: str, size_bytes: int) -> str:
+    """Return a text, shortened to at most `size_bytes` in UTF-8."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= size_bytes:
+        return text
+    return encoded[: size_bytes - 3].decode(errors="ignore") + "…"
 
 
 def remove_terminal_sequences(text: str) -> str:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from trunkline.errors import ConfigurationError
 
@@ -54,6 +54,19 @@ def read_private_file(path: Path, *, is_secret: bool = True) -> bytes:
         if problem:
             raise ConfigurationError(str(path), problem)
         return opened.read()
+
+
+FileVersion: TypeAlias = tuple[int, int, int]
+
+
+def read_file_version(path: Path) -> FileVersion | None:
+    """Return what changes with the content of a file, or None if there is no such file."""
+    try:
+        # Path.stat would cost twice as much.
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def user_state_folder() -> Path:

@@ -106,24 +106,18 @@ _FORWARDED: Final = EventKind.DELTA.bit | EventKind.REWOUND.bit
 
 
 def splice(
-    sealed: bytes,
-    *,
-    agent: str,
-    forwarded: MutableMapping[str, int],
-    header: event_pb2.BatchHeader | None = None,
+    sealed: bytes, batch: event_pb2.EventBatch, *, agent: str, forwarded: MutableMapping[str, int]
 ) -> list[Draft]:
     """Return the artifact events of a child's sealed batch as drafts for its parent's journal.
 
-    `agent` is the child's agent. `forwarded` maps each origin task, which first wrote the events,
-    to its last forwarded sequence. Events up to it are skipped, and it is advanced, so the child's
-    stream may be read again from any cursor. A draft covers sequences of its origin without gaps:
-    after a skipped event, a new draft begins. `header` is the batch's header, if the caller has
-    parsed it.
+    `batch` is the sealed batch, parsed. `agent` is the child's agent. `forwarded` maps each origin
+    task, which first wrote the events, to its last forwarded sequence. Events up to it are skipped,
+    and it is advanced, so the child's stream may be read again from any cursor. A draft covers
+    sequences of its origin without gaps: after a skipped event, a new draft begins.
 
-    If all events of the batch are forwarded, their bytes are copied without parsing.
+    If all events of the batch are forwarded, their bytes are copied as they are.
     """
-    if header is None:
-        header = parse_header(sealed)
+    header = batch.header
     origin = _origin_for_parent(header, agent)
     origin_task = origin.task_id
     skipped = max(0, forwarded.get(origin_task, 0) + 1 - origin.first_sequence)
@@ -133,7 +127,6 @@ def splice(
         forwarded[origin_task] = origin.first_sequence + header.count - 1
         _, begin = header_span(sealed)
         return [Draft(sealed[begin:], header.count, header.kinds, origin)]
-    batch = event_pb2.EventBatch.FromString(sealed)
     events: Sequence[event_pb2.Event] = (
         drop_sequences(batch.events, skipped) if skipped else batch.events
     )

@@ -108,18 +108,6 @@ def event_count(event: event_pb2.Event) -> int:
     return len(_texts(event)) or 1
 
 
-def delta_event(
-    artifact_id: str,
-    texts: Iterable[str],
-    *,
-    start: event_pb2.ArtifactStart | None = None,
-    last: bool = False,
-) -> event_pb2.Event:
-    """Return the event that appends texts to an artifact. `last` closes it after the last text."""
-    delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, texts=texts, last=last)
-    return event_pb2.Event(delta=delta)
-
-
 def plan_event(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.Event:
     """Return the event that appends texts to a plan."""
     plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=texts)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Self
 from google.protobuf import timestamp_pb2
 
 from trunkline.core import json_values
+from trunkline.core.parts import is_plain_text
 from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import EventKind, event_count, event_kind
@@ -30,7 +31,7 @@ class ArtifactFold:
         # part.
         self._texts: list[str] | None = None
         parts = self._artifact.parts
-        if parts and _is_plain_text(parts[-1]):
+        if parts and is_plain_text(parts[-1]):
             self._texts = [parts.pop().text]
 
     @classmethod
@@ -100,19 +101,13 @@ class ArtifactFold:
         self.is_closed = self.info.closed = True
 
     def _add_part(self, part: part_pb2.Part) -> None:
-        if _is_plain_text(part):
+        if is_plain_text(part):
             self.add_texts((part.text,))
             return
         if self._texts is not None:
             self._artifact.parts.add(text="".join(self._texts))
             self._texts = None
         self._artifact.parts.append(part)
-
-
-def _is_plain_text(part: part_pb2.Part) -> bool:
-    return part.HasField("text") and not (
-        part.HasField("metadata") or part.filename or part.media_type
-    )
 
 
 ROUTE_KEY: Final = "trunkline/route"
@@ -527,17 +522,3 @@ def _apply_created(
     task.history.append(created.message)
     if created.HasField("metadata"):
         task.metadata.CopyFrom(created.metadata)
-
-
-def fold_batches(
-    task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
-) -> snapshot_pb2.TaskSnapshot:
-    """Return the snapshot after sealed batches. They follow `snapshot` if it is set.
-
-    Raises:
-        InvalidAgentResponseError: the events break the contract, or sequences are missing.
-    """
-    fold = Fold(task_id, snapshot)
-    for sealed in batches:
-        fold.apply(event_pb2.EventBatch.FromString(sealed))
-    return fold.snapshot()

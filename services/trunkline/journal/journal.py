@@ -285,20 +285,24 @@ class Journal:
 
     def read_tail(
         self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
-    ) -> tuple[Batches, int] | None:
-        """Return the result of `read_next` if it is in memory.
+    ) -> tuple[Batches, int, int, StateValue] | None:
+        """Return the result of `read_next`, and that of `latest`, if they are in memory.
 
-        Most reads are of the latest events, which are there. No batch is parsed.
+        Most reads are of the latest events, which are there. No batch is parsed. The result of a
+        closed journal is None.
         """
         latest = self.latest(task_id)
-        tail = self._tails.find(task_id)
-        if latest is None or after >= latest[0] or tail is None:
+        if latest is None or self._is_closed:
             return None
-        cached = tail.read_next(after, limit_bytes=limit_bytes)
+        head, state = latest
+        if after >= head:
+            return [], after, head, state
+        tail = self._tails.find(task_id)
+        cached = None if tail is None else tail.read_next(after, limit_bytes=limit_bytes)
         if cached is None:
             return None
         batches, last = cached
-        return batches, last or latest[0]
+        return batches, last or head, head, state
 
     async def read_next(
         self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
@@ -309,7 +313,7 @@ class Journal:
         """
         cached = self.read_tail(task_id, after, limit_bytes=limit_bytes)
         if cached is not None:
-            return cached
+            return cached[:2]
         batches = await self.read(task_id, after, limit_bytes=limit_bytes)
         return batches, last_sequence(batches[-1]) if batches else after
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
-from trunkline.core.backoff import Backoff
+from trunkline.core.backoff import Backoff, backoff_s
 from trunkline.core.redaction import redact_addresses
 from trunkline.core.settings import MessagingSettings
 from trunkline.core.task_states import INTERRUPTED, TERMINAL
@@ -282,9 +282,11 @@ class Dispatcher:
     ) -> QueuedDelivery:
         instruments.DELIVERIES_RETRIED.add(1, delivery.key.recipient)
         # A recipient at its limit is asked as often as after a first failure.
-        doublings = min(30, max(0, delivery.attempt_count - 1)) if is_failure else 0
-        backoff_s = min(self._settings.max_backoff_s, self._settings.backoff_s * 2**doublings)
-        not_before = _now() + Backoff(first_s=backoff_s, limit_s=backoff_s).next_s()
+        failures = max(1, delivery.attempt_count) if is_failure else 1
+        settings = self._settings
+        not_before = _now() + backoff_s(
+            failures, first_s=settings.backoff_s, limit_s=settings.max_backoff_s
+        )
         return await self._persist(
             lambda: self._store.postpone(
                 delivery, problem=problem, not_before=not_before, is_failure=is_failure

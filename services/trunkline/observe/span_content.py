@@ -14,6 +14,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.trace import Span
 
 from trunkline.core.json_values import value_json
+from trunkline.core.parts import join_texts
 from trunkline.core.patterns import InvalidPatternError, Pattern, compile_pattern
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
@@ -35,8 +36,6 @@ _SEARCHED_CHARS: Final = 4 * _LIMIT_CHARS
 # Room for the rest of a message in JSON.
 _FRAME_CHARS: Final = 100
 _REDACTED: Final = "[redacted]"
-# Doubles round integers from this number on.
-_ROUNDED_FROM: Final = 2**53
 # Keys of well-known forms, tokens, private keys, and what stands after a word such as "password".
 _SECRETS: Final = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
@@ -143,7 +142,7 @@ def find_answer(task: task_pb2.Task) -> str:
     Without any text it is the data of the last artifact that has data, as JSON.
     """
     latest_first = task.artifacts[::-1]
-    texts = (_join_texts(artifact.parts) for artifact in latest_first)
+    texts = (join_texts(artifact.parts) for artifact in latest_first)
     status = (render_parts(task.status.message.parts),)
     data = (_render_data(artifact.parts) for artifact in latest_first)
     return next(filter(None, chain(texts, status, data)), "")
@@ -151,11 +150,7 @@ def find_answer(task: task_pb2.Task) -> str:
 
 def render_parts(parts: Sequence[part_pb2.Part]) -> str:
     """Return the text of parts; without any, their data as JSON, each on a line."""
-    return _join_texts(parts) or _render_data(parts)
-
-
-def _join_texts(parts: Iterable[part_pb2.Part]) -> str:
-    return "".join(part.text for part in parts)
+    return join_texts(parts) or _render_data(parts)
 
 
 def _render_data(parts: Iterable[part_pb2.Part]) -> str:

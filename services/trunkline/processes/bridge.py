@@ -116,7 +116,7 @@ async def open_bridge(
     files = CertificateFiles.from_settings(settings.tls)
     certificate = ServerCertificate(files) if files else None
     async with serve_http(
-        bridge,
+        bridge.http,
         host=settings.http.host,
         port=settings.http.port,
         grace_s=_GRACE_S,

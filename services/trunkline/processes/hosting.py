@@ -9,7 +9,7 @@ from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
-from trunkline.agents.calls.tool_source import TOOL_SERVICE, MeshTools
+from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
@@ -27,13 +27,14 @@ from trunkline.core.settings import (
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
 from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.journals import JournalFolder
-from trunkline.processes.takeover import Takeover, adopt_journal, claim_standby_names
+from trunkline.processes.takeover import Takeover, adopt_journals, claim_standby_names
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
@@ -112,7 +113,6 @@ async def open_host(
     names = {agent.card.name for agent in agents}
     own = await journals.open_own(family, names)
     if not own.is_new:
-        # After a restart of all processes, this host may be ready before the tool adapter is.
         directory.expect_service(TOOL_SERVICE)
     try:
         async with (
@@ -132,8 +132,7 @@ async def open_host(
                 budgets=budgets,
             ) as host,
         ):
-            for free in await journals.open_free(family, names):
-                await adopt_journal(host, free)
+            await adopt_journals(host, journals, family, directory)
             yield host
     finally:
         await own.journal.close()

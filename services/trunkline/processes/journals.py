@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import shutil
-from collections.abc import Set
+from collections.abc import AsyncGenerator, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -89,8 +89,10 @@ class JournalFolder:
                 return replace(journal, is_new=contents is None)
         return await self._open_new(family, max(numbers, default=0) + 1)
 
-    async def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
-        """Open all free journals of a family; remove journals without any task.
+    async def open_free(self, family: str, agents: Set[str]) -> AsyncGenerator[OpenJournal]:
+        """Open the free journals of a family one by one; remove journals without any task.
+
+        Each journal belongs to the caller as soon as it is yielded.
 
         A journal that a host lost, with unfinished tasks of agents other than `agents`, is not
         opened, so that a host of all these agents can take it over first; see `Takeover`. Released
@@ -107,8 +109,9 @@ class JournalFolder:
         ]
         others = sorted(known.difference(own))
         free += [name for name in others if await self._is_released_for(name, agents)]
-        journals = [await self._open_other(name) for name in free]
-        return [journal for journal in journals if journal is not None]
+        for name in free:
+            if (journal := await self._open_other(name)) is not None:
+                yield journal
 
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals whose hosts are gone or frozen; see `JournalCatalog`."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Set
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,9 +16,10 @@ from trunkline.core.runtime import next_tick
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import OrphanedJournal
 from trunkline.mesh.client import Backoff, Directory
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
 from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
-from trunkline.processes.journals import JournalFolder, OpenJournal
+from trunkline.processes.journals import JournalFolder
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 
@@ -123,9 +124,7 @@ class Takeover:
         """Open the released journals of agents that this host was on standby for until now."""
         before, self._standby = self._standby, self._membership.standby.names
         for agent in sorted(before - self._standby):
-            ours = self._host.agents.keys()
-            for journal in await self._journals.open_free(agent, ours):
-                await adopt_journal(self._host, journal)
+            await adopt_journals(self._host, self._journals, agent, self._directory)
 
     async def _take_over(self, orphan: OrphanedJournal) -> None:
         try:
@@ -209,12 +208,19 @@ class _Failures:
     retry_at_s: float = 0.0
 
 
-async def adopt_journal(host: TaskHost, journal: OpenJournal) -> None:
-    """Serve a journal that had no host. If it can't be read, it is logged and left out."""
-    try:
-        await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
-    except JournalUnavailableError as error:
-        logger.error("journal.left_out", extra={"path": journal.path, "problem": error.problem})
+async def adopt_journals(
+    host: TaskHost, folder: JournalFolder, family: str, directory: Directory
+) -> None:
+    """Serve the free journals of a family. A journal that can't be read is logged and left out."""
+    async with aclosing(folder.open_free(family, host.agents.keys())) as journals:
+        async for journal in journals:
+            if journal.journal.has_tasks:
+                directory.expect_service(TOOL_SERVICE)
+            try:
+                await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+            except JournalUnavailableError as error:
+                extra = {"path": journal.path, "problem": error.problem}
+                logger.error("journal.left_out", extra=extra)
 
 
 async def claim_standby_names(

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from trunkline.agents.calls.outcome import MAX_TEXT_CHARS, Outcome, parse_agents, shorten
 from trunkline.agents.calls.transcript import NEWS_KINDS
+from trunkline.core.parts import join_texts
 from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
-from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2
 
 
 def answer_waiting_children(
@@ -240,7 +241,7 @@ def _build_outcome(
         if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and info.origin.task_id == child_id
     ]
     artifacts = syntheses or [artifact for artifact, _ in pairs]
-    texts = (_join_text(artifact.parts) for artifact in artifacts)
+    texts = (join_texts(artifact.parts) for artifact in artifacts)
     text = "\n".join(text for text in texts if text)
     text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
     files = tuple(
@@ -257,10 +258,6 @@ def _build_outcome(
         is_status_text=is_status_text,
         named_agents=tuple(name for each in syntheses for name in parse_agents(each.metadata)),
     )
-
-
-def _join_text(parts: Sequence[part_pb2.Part]) -> str:
-    return "".join(part.text for part in parts if part.HasField("text"))
 
 
 def _find_waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trunkline.core import json_values
+from trunkline.core.parts import join_texts
 from trunkline.core.task_states import OUTCOME_KEY, StateValue, TaskOutcome, find_outcome
 from trunkline.tasks.content import ENVELOPE_KEY, message_text
 from trunkline.v1 import (
@@ -100,7 +101,7 @@ def read_replies(snapshot: snapshot_pb2.TaskSnapshot) -> list[envelope_pb2.Envel
 
 def read_direct_reply(message: message_pb2.Message) -> list[envelope_pb2.Envelope]:
     """Return the reply in the answer of an agent that makes no tasks."""
-    return build_answer("".join(part.text for part in message.parts if part.HasField("text")))
+    return build_answer(join_texts(message.parts))
 
 
 def build_answer(text: str) -> list[envelope_pb2.Envelope]:
@@ -136,7 +137,7 @@ def _read_payload(envelope: envelope_pb2.Envelope, parts: Sequence[part_pb2.Part
         if part.HasField("data"):
             envelope.data.CopyFrom(part.data.struct_value)
             return
-    envelope.text = "".join(part.text for part in parts if part.HasField("text"))
+    envelope.text = join_texts(parts)
 
 
 def _read_answer(
@@ -147,7 +148,7 @@ def _read_answer(
     synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
     wanted = (synthesis,) if synthesis in kinds else _ANSWER_KINDS
     texts = (
-        "".join(part.text for part in artifact.parts if part.HasField("text"))
+        join_texts(artifact.parts)
         for (artifact, _), kind in zip(pairs, kinds, strict=True)
         if kind in wanted
     )

@@ -258,31 +258,31 @@ class TurnRuntime(TaskContext[Any]):
         """
         await self._record(*events, waits=waits)
 
-    async def forward(self, sealed: bytes, *, agent: str) -> None:
-        """Append the artifact deltas of a sealed batch of `agent`'s task, under their origin.
+    def forward(self, sealed: bytes, batch: event_pb2.EventBatch, *, agent: str) -> None:
+        """Append the artifact deltas of a child's sealed batch, under their origin.
 
-        Deltas that were forwarded before are skipped, so a child's stream may be read again.
+        `batch` is the sealed batch, parsed, and `agent` the child's agent. The child has to be in
+        the journal. Deltas that were forwarded before are skipped, so a child's stream may be read
+        again. Call `make_room` afterwards, or forward only while `has_room`.
+
+        Raises:
+            InvalidAgentResponseError: the turn is over, or was canceled.
+            FencedError: the host has lost the task.
+            JournalUnavailableError: the journal can't be written.
         """
-        drafts = splice(sealed, agent=agent, forwarded=self._forwarded)
+        drafts = splice(sealed, batch, agent=agent, forwarded=self._forwarded)
         if drafts:
-            (await self._begin_work()).put_drafts(drafts)
-            await self._emitter.make_room()
+            self._check_open()
+            self._emitter.put_drafts(drafts)
 
     @property
-    def can_forward_now(self) -> bool:
-        """True if a batch can be forwarded without waiting."""
-        return (
-            self._state == _WORKING
-            and self._create is None
-            and not (self.is_over or self._pause.is_leaving or self._emitter.is_full)
-            and self._emitter.error is None
-        )
+    def has_room(self) -> bool:
+        """True unless more events wait for the journal than it may have to catch up with."""
+        return not self._emitter.is_full
 
-    def forward_now(self, sealed: bytes, *, agent: str, header: event_pb2.BatchHeader) -> None:
-        """Forward a batch, whose header is read, as `forward` does. Requires `can_forward_now`."""
-        drafts = splice(sealed, agent=agent, forwarded=self._forwarded, header=header)
-        if drafts:
-            self._emitter.put_drafts(drafts)
+    async def make_room(self) -> None:
+        """Wait until the turn has room for more events."""
+        await self._emitter.make_room()
 
     async def flush(self) -> None:
         """Wait until all events are in the journal.

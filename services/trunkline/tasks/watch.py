@@ -83,17 +83,11 @@ class TaskWatch:
 
         Otherwise the result is None, and only `take` knows whether there are any.
         """
-        journal, task_id = self._journal, self.task_id
-        latest = journal.latest(task_id)
-        if latest is None or journal.is_closed:
+        read = self._journal.read_tail(self.task_id, self._cursor, limit_bytes=limit_bytes)
+        if read is None:
             return None
-        batches: list[bytes] = []
-        if self._cursor < latest[0]:
-            read = journal.read_tail(task_id, self._cursor, limit_bytes=limit_bytes)
-            if read is None:
-                return None
-            batches, self._cursor = read
-        self._compare(*latest)
+        batches, self._cursor, head, state = read
+        self._compare(head, state)
         return batches
 
     async def take(self, limit_bytes: int) -> list[bytes]:

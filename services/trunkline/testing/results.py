@@ -1,10 +1,11 @@
 """The results of a message to an agent, for assertions of tests."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trunkline.core.json_values import struct_json, value_json
+from trunkline.core.parts import join_texts
 from trunkline.core.task_states import TaskState
 from trunkline.tasks.approvals import pending_approvals
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
@@ -32,13 +33,13 @@ class Answer:
 
         The text of a supervisor's task is its synthesis of the other agents' artifacts.
         """
-        texts = [_join_text(artifact.parts) for artifact in self._syntheses() or self.artifacts]
+        texts = [join_texts(artifact.parts) for artifact in self._syntheses() or self.artifacts]
         return "\n".join(text for text in texts if text) or self.status_text
 
     @property
     def status_text(self) -> str:
         """The text of the status, for example a question or an error, or of the direct reply."""
-        return _join_text(self._message().parts)
+        return join_texts(self._message().parts)
 
     @property
     def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
@@ -104,10 +105,6 @@ class Answer:
         if self.snapshot is not None:
             return self.snapshot.task.status.message
         return self.reply or message_pb2.Message()
-
-
-def _join_text(parts: Iterable[part_pb2.Part]) -> str:
-    return "".join(part.text for part in parts if part.HasField("text"))
 
 
 class Stream:

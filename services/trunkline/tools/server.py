@@ -186,9 +186,7 @@ class ToolServer:
         self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
         self._start_requested.set()
 
-    async def call(
-        self, call: ToolCall, gate: ApprovalGate | None = None
-    ) -> tool_service_pb2.ToolResult:
+    async def call(self, call: ToolCall, gate: ApprovalGate) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
 
         `gate` checks the call by the current declaration of the tool, before the first attempt.
@@ -216,7 +214,7 @@ class ToolServer:
                 while True:
                     session = await self._ready()
                     tool = self._find_tool(call.tool)
-                    if attempt == 1 and gate is not None:
+                    if attempt == 1:
                         await gate.check(tool, call)
                     try:
                         with self.breaker.track_call(session):

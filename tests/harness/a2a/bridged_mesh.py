@@ -197,7 +197,7 @@ async def open_bridged_mesh(
         )
         async with (
             serve_http(
-                bridge,
+                bridge.http,
                 host="127.0.0.1",
                 port=0,
                 grace_s=1,

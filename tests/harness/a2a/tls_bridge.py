@@ -18,7 +18,7 @@ async def serving_tls(
     """Serve a bridge for the length of a block; its addresses are in `bridge.addresses`."""
     async with (
         serve_http(
-            bridge,
+            bridge.http,
             host="127.0.0.1",
             port=0,
             grace_s=0,

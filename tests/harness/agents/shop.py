@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.calls.tool_source import OnProgress, OnTask, ToolListing
 from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.agents.reasoning.models import Model
 from trunkline.core.json_values import struct_json, update_struct
-from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 
@@ -75,7 +74,7 @@ class Orders(ToolsWithoutTasks):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         """Order."""
         arguments = struct_json(request.arguments)

@@ -19,10 +19,9 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
 from harness.agents.shop import ToolsWithoutTasks
-from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.calls.tool_source import OnProgress, OnTask, ToolListing
 from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.agents.reasoning.models import Model
-from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 FOLDER = Path(os.environ.get("REASONER_FOLDER", "."))
@@ -81,7 +80,7 @@ class OneTool(ToolsWithoutTasks):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         """Record the call."""
         with (FOLDER / "called").open("a", encoding="utf-8") as file:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 
+from harness.mcp.scripted_servers import OPEN_GATE
 from trunkline.agents.calls.tool_questions import build_continuation, build_pending, read_lines
 from trunkline.core.json_values import struct_json, update_struct
 from trunkline.errors import ToolServerUnavailableError
@@ -106,7 +107,7 @@ async def call_tool(
         request = tool_service_pb2.CallToolRequest(tool=name, continuation=continuation)
         update_struct(request.arguments, arguments)
         call = ToolCall(request, ignore, timeout_s=LIMIT_S)
-        result = await adapter.get_server(_SERVER, name).call(call)
+        result = await adapter.get_server(_SERVER, name).call(call, OPEN_GATE)
         if not result.HasField("question"):
             return result
         question = build_pending(f"{_SERVER}/{name}", result.question)

@@ -1,13 +1,40 @@
 """Short builders of events, batches and rows for journals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from trunkline.journal.events import build_draft, delta_event, seal
+from trunkline.journal.events import build_draft, seal
+from trunkline.journal.fold import Fold
 from trunkline.journal.store import CommitGroup, SealedBatch, TaskRow
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 
 TASK = "journal1-aaaaaaaaaaaaaaaa"
 TIME_NS = 1_700_000_000_000_000_000
+
+
+def delta_event(
+    artifact_id: str,
+    texts: Iterable[str],
+    *,
+    start: event_pb2.ArtifactStart | None = None,
+    last: bool = False,
+) -> event_pb2.Event:
+    """Return the event that appends texts to an artifact. `last` closes it after the last text."""
+    delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, texts=texts, last=last)
+    return event_pb2.Event(delta=delta)
+
+
+def fold_batches(
+    task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
+) -> snapshot_pb2.TaskSnapshot:
+    """Return the snapshot after sealed batches. They follow `snapshot` if it is set.
+
+    Raises:
+        InvalidAgentResponseError: the events break the contract, or sequences are missing.
+    """
+    fold = Fold(task_id, snapshot)
+    for sealed in batches:
+        fold.apply(event_pb2.EventBatch.FromString(sealed))
+    return fold.snapshot()
 
 
 def message(text: str, message_id: str = "m-1") -> message_pb2.Message:

@@ -58,7 +58,6 @@ class OutboxBench:
             give_up_s=24 * 3600.0,
             now_s=lambda: self.clock.now_s,
             time_ns=lambda: self.clock.time_ns,
-            jitter=lambda: 0.0,
         )
         self.outbox = Outbox(pace)
         self.configs = PushConfigs(self.outbox)

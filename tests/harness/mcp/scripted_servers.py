@@ -1,10 +1,11 @@
 """Scripted MCP servers, and functions that wait for their state."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from harness.mcp import asking_server
@@ -14,8 +15,10 @@ from harness.polling import wait_for
 from trunkline.core.json_values import update_struct
 from trunkline.mesh.client import ToolClient
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.tools.tool_call import ToolCall
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import tool_service_pb2
 
 AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
@@ -25,6 +28,16 @@ PLAIN = ServerConfig(
 )
 READY_TIMEOUT_S = 300.0
 QUICK = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, grace_s=1.0)
+
+
+class OpenGate(ApprovalGate):
+    """Admits every call, for tests whose subject is the server behind the gate."""
+
+    async def check(self, tool: tool_service_pb2.Tool, call: ToolCall) -> None:
+        pass
+
+
+OPEN_GATE = OpenGate(None, UsedApprovals(Path(os.devnull)))
 
 
 def awkward(**more: object) -> ServerConfig:
@@ -79,7 +92,7 @@ async def call(
     adapter: ToolAdapter, tool: str, server: str = "awkward", **arguments: object
 ) -> tool_service_pb2.ToolResult:
     requested = ToolCall(tool_request(tool, **arguments), ignore)
-    return await adapter.get_server(server, tool).call(requested)
+    return await adapter.get_server(server, tool).call(requested, OPEN_GATE)
 
 
 def tool_request(tool: str, **arguments: object) -> tool_service_pb2.CallToolRequest:
@@ -93,17 +106,8 @@ async def collect_responses(
     client: ToolClient, request: tool_service_pb2.CallToolRequest
 ) -> list[tool_service_pb2.CallToolResponse]:
     """Return what a call of a tool yields: its progress, its task, and its result."""
-    responses: list[tool_service_pb2.CallToolResponse] = []
-
-    async def note_progress(progress: tool_service_pb2.ToolProgress) -> None:
-        responses.append(tool_service_pb2.CallToolResponse(progress=progress))
-
-    async def note_task(handle: str) -> None:
-        task = tool_service_pb2.ToolTask(handle=handle)
-        responses.append(tool_service_pb2.CallToolResponse(task=task))
-
-    result = await client.call_tool(request, on_progress=note_progress, on_task=note_task)
-    return [*responses, tool_service_pb2.CallToolResponse(result=result)]
+    async with aclosing(client.call_tool(request)) as responses:
+        return [response async for response in responses]
 
 
 async def wait_for_file(path: Path) -> None:

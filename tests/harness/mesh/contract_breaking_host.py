@@ -5,7 +5,8 @@ from typing import Any
 
 import grpc
 
-from trunkline.journal.events import build_draft, delta_event, seal
+from harness.journal.builders import delta_event
+from trunkline.journal.events import build_draft, seal
 from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (

@@ -38,7 +38,7 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 _MODULES = (
     "trunkline.cli.app",
     "trunkline.cli.ask",
-    "trunkline.cli.mesh_view",
+    "trunkline.cli.directory",
     "trunkline.cli.serve",
     "trunkline.cli.task_view",
     "trunkline.cli.trace",

@@ -137,7 +137,7 @@ async def test_the_streams_of_a_stopping_bridge_resume_at_another(tmp_path: Path
         bridge = Bridge(mesh.directory)
         async with AsyncExitStack() as clients:
             async with serve_http(
-                bridge,
+                bridge.http,
                 host="127.0.0.1",
                 port=0,
                 grace_s=0.2,
@@ -161,7 +161,7 @@ async def test_the_streams_of_a_stopping_bridge_resume_at_another(tmp_path: Path
         resume = {"Last-Event-ID": events_before[-2].id}
         bridge = Bridge(mesh.directory)
         async with (
-            serve_http(bridge, host="127.0.0.1", port=0, grace_s=0) as url,
+            serve_http(bridge.http, host="127.0.0.1", port=0, grace_s=0) as url,
             sse(url, ECHO, "SubscribeToTask", task, resume) as again,
         ):
             await call(url, ECHO, "CancelTask", task)

@@ -111,7 +111,7 @@ async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
 async def raw(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIterator[Raw]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_PARSER", request.param)
-        async with serve_http(bridged.bridge, host="127.0.0.1", port=0, grace_s=0) as url:
+        async with serve_http(bridged.bridge.http, host="127.0.0.1", port=0, grace_s=0) as url:
             yield Raw(HttpProbe(url), bridged)
 
 
@@ -294,7 +294,7 @@ async def test_a_bridge_on_all_interfaces_accepts_addresses_at_any_port(
 ) -> None:
     """A published port differs from ours. No page of a foreign site has an address as its host."""
     everywhere = "0.0.0.0"  # noqa: S104  the case to test
-    async with serve_http(bridged.bridge, host=everywhere, port=0, grace_s=0) as url:
+    async with serve_http(bridged.bridge.http, host=everywhere, port=0, grace_s=0) as url:
         monkeypatch.setattr(bridged.bridge.addresses, "http", url)
         raw = Raw(HttpProbe(url.replace(everywhere, "127.0.0.1")), bridged)
         own = (
@@ -358,7 +358,7 @@ async def test_a_stream_for_a_page_of_a_listed_origin_is_not_buffered(bridged: B
 
 async def test_no_page_of_another_site_may_call_by_default(bridged: BridgedMesh) -> None:
     bridge = Bridge(bridged.mesh.directory, Settings(default_agent="echo"))
-    async with serve_http(bridge, host="127.0.0.1", port=0, grace_s=0) as url:
+    async with serve_http(bridge.http, host="127.0.0.1", port=0, grace_s=0) as url:
         bridge.addresses.http = url
         asked = await bridged.client.options(url, headers=preflight(ORIGIN))
         answered = await bridged.client.get(url + CARD, headers={"Origin": ORIGIN})

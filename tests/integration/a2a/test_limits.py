@@ -48,7 +48,7 @@ async def probe(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIt
         patch.setattr(serving, "_TICK_S", TICK_S)
         patch.setattr(serving, "KEEP_ALIVE_S", 1)
         async with serve_http(
-            bridged.bridge, host="127.0.0.1", port=0, grace_s=0, limits=bounds
+            bridged.bridge.http, host="127.0.0.1", port=0, grace_s=0, limits=bounds
         ) as url:
             yield HttpProbe(url)
 
@@ -153,7 +153,7 @@ async def test_too_many_connections_are_refused_with_retry_after(bridged: Bridge
     # The default timeouts end no idle connection during this test.
     bounds = ConnectionLimits(max_connections=LIMIT)
     async with serve_http(
-        bridged.bridge, host="127.0.0.1", port=0, grace_s=0, limits=bounds
+        bridged.bridge.http, host="127.0.0.1", port=0, grace_s=0, limits=bounds
     ) as url:
         probe = HttpProbe(url)
         with ExitStack() as open_ones:

@@ -17,11 +17,10 @@ from harness.agents.shop import ToolsWithoutTasks
 from harness.journal.host_death import kill_host
 from harness.journal.opening import open_journal
 from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, model_server, say
-from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.calls.tool_source import OnProgress, OnTask, ToolListing
 from trunkline.agents.reasoning import ModelChoice, ReasoningAgent
 from trunkline.agents.reasoning.message_repair import CALL_INTERRUPTED
 from trunkline.core.json_values import parse_dict, read_member
-from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -58,7 +57,7 @@ class LookTool(ToolsWithoutTasks):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         self.looks.append(str(read_member(request.arguments, "what")))
         if len(self.looks) == 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.journal.opening import open_journal
-from harness.mcp.scripted_servers import AWKWARD, tool_request
+from harness.mcp.scripted_servers import AWKWARD, call
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
 from trunkline.agents.calls.tool_source import MeshTools
@@ -30,7 +30,6 @@ from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config
-from trunkline.tools.tool_call import ToolCall
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import (
@@ -265,8 +264,7 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
             assert {"learn", "types"} <= {skill.id for skill in skills}
             assert "learned" not in {skill.id for skill in skills}
             changed.clear()
-            learning = running.adapter.get_server("awkward", "learn")
-            await learning.call(ToolCall(tool_request("learn"), ignore_progress))
+            await call(running.adapter, "learn")
             await changed.wait()
             assert "learned" in {skill.id for skill in card.skills}
         skills = list(card.skills)
@@ -281,7 +279,3 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
     server = server | {"args": [str(tmp_path / "other.py")]}
     async with mesh(tmp_path, awkward=server) as running, followed(running) as (card, _):
         assert len(card.skills) == 1
-
-
-async def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Take a progress report."""

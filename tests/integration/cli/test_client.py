@@ -37,7 +37,6 @@ WORKING = {"task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STA
 WAITING = {
     "task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}
 }
-REPLY = {"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}}
 
 
 @dataclass
@@ -148,35 +147,6 @@ async def test_a_message_is_sent_with_its_task_and_its_deadline() -> None:
     assert message["parts"] == [{"text": "hello"}]
 
 
-async def test_a_broken_stream_resumes_after_the_last_event() -> None:
-    async def cut(call: Call) -> None:
-        call.begin(b"content-length: 9999")
-        call.event("1.0", WORKING)
-        call.event("5.1", piece("one "))
-        call.writer.write(b'id: 6.0\ndata: {"jsonrpc": "2.0", "result": {"artifa')
-
-    async def refuse(call: Call) -> None:
-        call.answer({"error": {"code": -32000, "message": "soon"}}, status=503)
-
-    async def stop(call: Call) -> None:
-        call.begin()
-        call.event("6.0", piece("two ", append=True))
-        # A bridge that shuts down.
-        call.writer.write(b'event: error\ndata: {"error": {"code": -32000, "message": "x"}}\n\n')
-
-    async def resume(call: Call) -> None:
-        call.begin()
-        call.event("7.0", piece("three", append=True))
-        call.event("8.0", status("COMPLETED"))
-
-    async with serving(cut, refuse, stop, resume) as (client, server):
-        assert (await ask(client)).text == "one two three"
-    for call, last in zip(server.calls[1:], ("5.1", "5.1", "6.0"), strict=True):
-        assert call.body["method"] == "SubscribeToTask"
-        assert call.body["params"] == {"id": "t-1"}
-        assert call.headers["last-event-id"] == last
-
-
 @pytest.mark.parametrize("is_cut", [True, False])
 async def test_a_message_that_may_not_have_arrived_is_not_sent_again(is_cut: bool) -> None:
     async def cut(call: Call) -> None:
@@ -186,15 +156,6 @@ async def test_a_message_that_may_not_have_arrived_is_not_sent_again(is_cut: boo
         with pytest.raises(PeerUnavailableError):
             await ask(client)
     assert len(server.calls) == 1
-
-
-async def test_a_direct_reply_is_the_answer() -> None:
-    async def script(call: Call) -> None:
-        call.begin()
-        call.event("0.0", REPLY)
-
-    async with serving(script) as (client, _):
-        assert (await ask(client)).text == "hi"
 
 
 @pytest.mark.parametrize(
@@ -233,17 +194,6 @@ async def test_errors_of_the_server_map_to_our_classes(
         assert str(excinfo.value) == str(expected)
         with pytest.raises(type(expected)):
             await ask(client, task_id="t-9")
-
-
-async def test_an_error_inside_a_stream_is_raised() -> None:
-    async def script(call: Call) -> None:
-        call.begin()
-        call.event("1.0", WORKING)
-        call.writer.write(b'event: error\ndata: {"error": {"code": -32006, "message": "bad"}}\n\n')
-
-    async with serving(script) as (client, _):
-        with pytest.raises(InvalidArgumentError, match="bad"):
-            await ask(client)
 
 
 @pytest.mark.parametrize("body", [b"<html>not here</html>", b"", b"[]", b'{"result": 3}'])

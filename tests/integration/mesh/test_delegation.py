@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
+from harness.a2a.sse_client import call, user_message
 from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import mesh_authority
@@ -66,41 +66,12 @@ async def start_all(services: Services, folder: Path) -> None:
         await services.ready(name)
 
 
-class Person:
-    """A user who orders and approves over one version of A2A."""
-
-    def __init__(self, url: str, version: str) -> None:
-        self._url = url
-        self._version = version
-
-    async def send(self, text: str, task_id: str = "") -> dict[str, Any]:
-        """Send a message; return the task in the form of its version."""
-        is_older = self._version == "0.3"
-        part = {"kind": "text", "text": text} if is_older else {"text": text}
-        message: dict[str, Any] = {
-            "messageId": f"{self._version}-{text}",
-            "role": "user" if is_older else "ROLE_USER",
-            "parts": [part],
-        }
-        if is_older:
-            message["kind"] = "message"
-        if task_id:
-            message["taskId"] = task_id
-        body = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "message/send" if is_older else "SendMessage",
-            "params": {"message": message, "configuration": {"blocking": True}}
-            if is_older
-            else {"message": message},
-        }
-        async with httpx2.AsyncClient(timeout=WAIT_S) as client:
-            response = await client.post(
-                self._url, json=body, headers={"A2A-Version": self._version}
-            )
-        result = response.json()["result"]
-        task: dict[str, Any] = result if is_older else result["task"]
-        return task
+async def send(url: str, text: str, task_id: str = "") -> dict[str, Any]:
+    """Send a user's message to the bridge; return the task."""
+    message = user_message(text, **({"taskId": task_id} if task_id else {}))
+    answer = await call(url, "/", "SendMessage", {"message": message})
+    task: dict[str, Any] = answer["result"]["task"]
+    return task
 
 
 async def read_tasks(mesh: str, task_id: str) -> list[snapshot_pb2.TaskSnapshot]:
@@ -133,19 +104,17 @@ async def test_an_approval_passes_from_the_user_to_the_tool(tmp_path: Path) -> N
     async with open_services(tmp_path) as services:
         services.reserve_mesh_address()
         await start_all(services, tmp_path)
-        for version, count in (("1.0", 3), ("0.3", 2)):
-            person = Person(services.http_url, version)
-            task = await person.send(f"order {count} apples")
-            assert task["status"]["state"] in ("TASK_STATE_INPUT_REQUIRED", "input-required"), task
-            task = await person.send("approve", task["id"])
-            assert task["status"]["state"] in ("TASK_STATE_COMPLETED", "completed"), task
-            root, child = await read_tasks(services.mesh_address, task["id"])
-            (answer,) = (approval.answered for approval in child.approvals)
-            # The bridge signed once; the agents passed it on as it was.
-            assert root.user_statement == child.user_statement == answer.user_statement != ""
-            assert answer.account == "anonymous"
+        task = await send(services.http_url, "order 3 apples")
+        assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED", task
+        task = await send(services.http_url, "approve", task["id"])
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+        root, child = await read_tasks(services.mesh_address, task["id"])
+        (answer,) = (approval.answered for approval in child.approvals)
+        # The bridge signed once; the agents passed it on as it was.
+        assert root.user_statement == child.user_statement == answer.user_statement != ""
+        assert answer.account == "anonymous"
         # The owner's command line answers at the host of the task, which forwards it to the root.
-        task = await Person(services.http_url, "1.0").send("order 4 apples")
+        task = await send(services.http_url, "order 4 apples")
         root, child = await read_tasks(services.mesh_address, task["id"])
         (approval,) = child.approvals
         approval_id = approval.requested.approval_id
@@ -153,4 +122,4 @@ async def test_an_approval_passes_from_the_user_to_the_tool(tmp_path: Path) -> N
         assert answered.exit == 0, answered.err
         await until_ended(services.mesh_address, task["id"])
         orders = await asyncio.to_thread((tmp_path / "orders").read_text)
-    assert orders == "3 apples\n2 apples\n4 apples\n"
+    assert orders == "3 apples\n4 apples\n"

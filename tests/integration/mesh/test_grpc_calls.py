@@ -18,7 +18,6 @@ from harness.mesh.recorded_spans import spans_in
 from trunkline.errors import (
     InternalError,
     PeerTimeoutError,
-    PeerUnavailableError,
     TaskNotFoundError,
     TrunklineError,
     UnsupportedOperationError,
@@ -269,18 +268,6 @@ async def test_a_call_of_any_arity_is_one_span_at_each_end(
     assert client.attributes[telemetry.SERVER_PORT] == int(channel.address.rpartition(":")[2])
 
 
-async def test_a_call_continues_the_trace_that_it_is_made_in(
-    channel: MeshChannel, exporter: Spans
-) -> None:
-    with telemetry.span("root"):
-        trace_id = telemetry.current_trace_id()
-        await call_one(channel)
-        await call_many(channel)
-    spans = await exporter.at_least(5)
-    assert {trace.format_trace_id(span.context.trace_id) for span in spans} == {trace_id}
-    assert len(spans) == 5
-
-
 async def test_the_mesh_s_own_maintenance_makes_no_spans(exporter: Spans) -> None:
     server = MeshServer(mesh_credentials())
     server.add_registry(RegistryServicer())
@@ -430,17 +417,6 @@ async def test_a_reader_that_disconnects_stops_the_handler_and_ends_both_spans_w
     assert {client.status.status_code, server.status.status_code} == {StatusCode.UNSET}
 
 
-async def test_an_unread_stream_ends_its_spans_with_its_channel(
-    channel: MeshChannel, service: Service, exporter: Spans
-) -> None:
-    # A stream begins with its first read, and nobody reads it any further.
-    await many(channel)(b"hang").read()
-    await service.began.wait()
-    await channel.close()
-    await service.ended.wait()
-    assert codes(*await joined(exporter)) == {"CANCELLED"}
-
-
 async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     channel: MeshChannel, service: Service, exporter: Spans
 ) -> None:
@@ -460,46 +436,3 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     assert codes(server) <= {"DEADLINE_EXCEEDED", "CANCELLED"}
     # gRPC rounds the remaining time, up too.
     assert 0 < float(str((server.attributes or {})[RPC_DEADLINE_S])) < timeout_s + 0.1
-
-
-async def test_an_unreachable_peer_is_named(exporter: Spans) -> None:
-    # No server listens on port 1.
-    async with MeshChannel(
-        "127.0.0.1:1", target="127.0.0.1:1", credentials=mesh_credentials()
-    ) as channel:
-        with pytest.raises(PeerUnavailableError) as excinfo, translate_errors(channel.address):
-            await call_unary(channel)(b"a")
-    assert excinfo.value.peer == "127.0.0.1:1"
-    assert "refused" in excinfo.value.problem
-    assert codes(await exporter.only(SpanKind.CLIENT)) == {"UNAVAILABLE"}
-
-
-async def test_a_closed_channel_is_an_unavailable_peer(
-    channel: MeshChannel, exporter: Spans
-) -> None:
-    await channel.close()
-    with pytest.raises(PeerUnavailableError), translate_errors(channel.address):
-        await call_unary(channel)(b"a")
-    span = await exporter.only(SpanKind.CLIENT)
-    assert span.status.status_code is StatusCode.ERROR
-
-
-async def read_to_the_end(call: grpc.aio.UnaryStreamCall[bytes, bytes]) -> None:
-    while await call.read():
-        pass
-
-
-async def test_a_server_that_stops_gives_calls_their_grace_and_then_ends_them(
-    service: Service,
-) -> None:
-    server = MeshServer(mesh_credentials())
-    server.add_service(SERVICE, add_service, service)
-    (address,) = await server.start("127.0.0.1:0")
-    async with MeshChannel(address, target=address, credentials=mesh_credentials()) as channel:
-        call = many(channel)(b"hang")
-        assert await call.read() == b"first"
-        await service.began.wait()
-        await server.stop(0.05)
-        await service.ended.wait()
-        with pytest.raises(PeerUnavailableError), translate_errors(address):
-            await read_to_the_end(call)

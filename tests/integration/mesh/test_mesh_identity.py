@@ -19,7 +19,7 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.mesh_methods import MODULES, all_methods
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from harness.mesh.processes import open_services
-from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.directory import open_directory
 from trunkline.core.identity import Role
 from trunkline.core.settings import Settings
 from trunkline.errors import (
@@ -95,7 +95,7 @@ async def test_a_client_without_identity_reads_how_to_join(
         ):
             monkeypatch.setenv(f"TRUNKLINE_IDENTITY_{variable}", str(file))
         with pytest.raises(PeerHandshakeError, match="it is of another mesh"):
-            async with open_mesh_view(address):
+            async with open_directory(address):
                 pass
     assert "`trunkline mesh token` there" in refused.value.hint
     async with ChannelPool() as channels:

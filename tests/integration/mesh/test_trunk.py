@@ -28,9 +28,11 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
+    UnsupportedOperationError,
 )
 from trunkline.journal.events import parse_header
 from trunkline.mesh.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
+from trunkline.mesh.client.status import translate_errors
 from trunkline.mesh.client.trunk import REQUEST_BYTES
 from trunkline.mesh.client.trunk_connection import WINDOW_BYTES
 from trunkline.mesh.server import CallInterceptor, MeshServer, MessageServicer, TaskServicer
@@ -141,9 +143,11 @@ async def written(client: HostClient, host: TaskHost, text: str) -> snapshot_pb2
     return await host.wait_turn(await begin(client, text))
 
 
-async def read(client: HostClient, task_id: str) -> list[int]:
+async def read(client: HostClient, task_id: str, *, until_head: bool = False) -> list[int]:
     found: list[int] = []
-    async with client.watch_task(task_id, account="", after=0, with_snapshot=False) as stream:
+    async with client.watch_task(
+        task_id, account="", after=0, with_snapshot=False, until_head=until_head
+    ) as stream:
         async for batches in stream:
             for header in map(parse_header, batches):
                 found += range(header.first_sequence, header.first_sequence + header.count)
@@ -306,19 +310,6 @@ async def test_a_reader_that_waits_for_the_store_delays_no_other(
     assert behind.result() == list(range(1, slow.sequence + 1))
 
 
-async def test_hundreds_of_calls_share_one_connection(client: HostClient, host: TaskHost) -> None:
-    whole = await written(client, host, "write 10 10")
-
-    async def ask() -> int:
-        return (await client.get_task(whole.task.id, account="")).sequence
-
-    async with asyncio.TaskGroup() as group:
-        calls = [group.create_task(ask()) for _ in range(300)]
-        watched = [group.create_task(read(client, whole.task.id)) for _ in range(100)]
-    assert {task.result() for task in calls} == {whole.sequence}
-    assert all(len(task.result()) == whole.sequence for task in watched)
-
-
 async def test_a_request_that_would_block_others_uses_its_own_call(
     client: HostClient, host: TaskHost
 ) -> None:
@@ -376,6 +367,22 @@ async def test_a_caller_that_is_cancelled_ends_its_call_at_both_ends(
     assert sending.cancelled()
     for span in await both(spans, name):
         assert (span.attributes or {})[telemetry.RPC_STATUS_CODE] == "CANCELLED"
+
+
+async def test_a_watch_until_the_head_ends_while_the_task_continues(
+    client: HostClient, script: Script
+) -> None:
+    task_id = await begin(client, "wait")
+    await script.waits.wait()
+    head = (await client.get_task(task_id, account="")).sequence
+    async with asyncio.timeout(LIMIT_S):
+        assert await read(client, task_id, until_head=True) == list(range(1, head + 1))
+
+
+async def test_a_method_of_a_later_release_is_unsupported(channel: MeshChannel) -> None:
+    later: Any = channel.unary_unary("/trunkline.v1.TaskService/ForeseeTask")
+    with pytest.raises(UnsupportedOperationError), translate_errors(channel.address):
+        await later(b"")
 
 
 async def test_a_deadline_ends_the_call_and_not_the_task(

@@ -30,7 +30,7 @@ from harness.mesh.recorded_spans import forget_provider
 from harness.polling import wait_for
 from trunkline.core.identity import Role
 from trunkline.core.json_values import has_member, read_member
-from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
+from trunkline.errors import OverloadedError, TraceNotFoundError
 from trunkline.mesh.client import ChannelPool
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.trace_servicer import MAX_SPANS_PER_EXPORT, OtlpServicer, TraceServicer
@@ -116,19 +116,6 @@ async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore
     assert (page.traces[0].span_count, page.traces[0].error_count) == (3, 1)
 
 
-async def test_spans_of_another_process_arrive_over_otlp(store: SpanStore) -> None:
-    async with serving(store) as served:
-        handle = configure_tracing("decider", mesh=MeshTarget(served.address, mesh_credentials()))
-        with telemetry.span("anonymous"):
-            trace_id = telemetry.current_trace_id()
-        # The exporter's thread waits for an answer from this process's event loop.
-        await asyncio.to_thread(handle.shutdown)
-        (span,) = (
-            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id=trace_id))
-        ).spans
-    assert (span.name, span.service) == ("anonymous", "decider")
-
-
 def collect_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a mesh the collector of this process, by OpenTelemetry's own variables."""
     credentials = mesh_credentials()
@@ -139,19 +126,6 @@ def collect_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("CLIENT_KEY", str(credentials.certificate_file)),
     ):
         monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
-
-
-async def test_a_configured_collector_gets_spans_too(
-    store: SpanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with SpanStore(tmp_path / "collector.db") as collector_store:
-        async with serving(collector_store) as collector:
-            collect_at(collector.address, monkeypatch)
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
-            handle = configure_tracing("trunkline", store=store)
-            trace_id = work()
-            await asyncio.to_thread(handle.shutdown)
-        assert collector_store.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
 
 
 async def test_a_collector_may_speak_otlp_over_http(
@@ -357,37 +331,6 @@ async def test_an_existing_provider_of_the_program_is_used(store: SpanStore) -> 
     assert trace.get_tracer_provider() is existing
     assert len(store.get_trace(trace_id=trace_id)) == len(memory.get_finished_spans()) == 3
     existing.shutdown()
-
-
-async def test_a_caller_that_does_not_sample_is_obeyed(store: SpanStore) -> None:
-    handle = configure_tracing("trunkline", store=store)
-    parent = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-00"}
-    with telemetry.span("quiet", context=telemetry.extract(parent)):
-        pass
-    handle.shutdown()
-    with pytest.raises(TraceNotFoundError):
-        store.get_trace(trace_id="ab" * 16)
-
-
-async def test_a_long_attribute_is_cut(store: SpanStore) -> None:
-    handle = configure_tracing("trunkline", store=store)
-    with telemetry.span("long", attributes={"text": "x" * 100_000}):
-        trace_id = telemetry.current_trace_id()
-    handle.shutdown()
-    (span,) = store.get_trace(trace_id=trace_id)
-    assert len(str(read_member(span.attributes, "text"))) == telemetry.ATTRIBUTE_LIMIT_CHARS
-
-
-async def test_errors_of_the_store_reach_the_client(store: SpanStore) -> None:
-    async with serving(store) as served:
-        with pytest.raises(TraceNotFoundError):
-            await served.client.GetTrace(trace_service_pb2.GetTraceRequest(trace_id="ab" * 16))
-        with pytest.raises(InvalidArgumentError):
-            await served.client.GetTrace(trace_service_pb2.GetTraceRequest())
-        with pytest.raises(InvalidArgumentError):
-            await served.client.ListTraces(
-                trace_service_pb2.ListTracesRequest(page_token="nonsense")
-            )
 
 
 async def test_a_watcher_sees_traces_as_their_spans_arrive(store: SpanStore) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,7 +14,7 @@ from harness.a2a.curl import curl
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
+from harness.mesh.processes import BUNDLED, Services, running_services
 from trunkline.mesh.client import ChannelPool, HostClient, RegistryClient
 from trunkline.v1 import event_pb2
 
@@ -22,8 +22,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Enough for ten processes on a busy machine.
 LIMIT_S = 300.0
-
-Mesh: TypeAlias = MeshProcess | Services
 
 # As in the README: a third-party server, and the pattern by which the rules model calls it.
 TOOLS = {
@@ -57,24 +55,16 @@ class Answered:
     output: dict[str, Any]
 
 
-@pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["one process", "one service per process"]
-)
-async def mesh(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Mesh]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Services]:
+    """A mesh of one service for each process; `test_commands` asks a mesh in one process."""
     folder = tmp_path_factory.mktemp("mesh")
     file = only_servers(folder, "math", "currency", own=TOOLS)["TRUNKLINE_MCP_FILE"]
-    flags = ("--mcp", file)
-    if request.param == "one process":
-        async with running_mesh(folder, *flags) as process:
-            yield process
-    else:
-        async with running_services(folder, *flags, agents=(*BUNDLED, "time")) as services:
-            yield services
+    async with running_services(folder, "--mcp", file, agents=(*BUNDLED, "time")) as services:
+        yield services
 
 
-async def ask(mesh: Mesh, question: str) -> Answered:
+async def ask(mesh: Services, question: str) -> Answered:
     done = await run_command("ask", "--json", "--url", mesh.http_url, question)
     return Answered(done.exit, done.json)
 
@@ -97,7 +87,7 @@ async def ask(mesh: Mesh, question: str) -> Answered:
     ],
 )
 async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
-    mesh: Mesh, question: str, agent: str, answer: str
+    mesh: Services, question: str, agent: str, answer: str
 ) -> None:
     answered = await ask(mesh, question)
     assert answered.exit == 0
@@ -111,7 +101,7 @@ async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
     assert len(answered.output["trace_id"]) == 32
 
 
-async def test_the_documented_curl_command_is_answered(mesh: Mesh) -> None:
+async def test_the_documented_curl_command_is_answered(mesh: Services) -> None:
     results = [response["result"] for response in await curl(f"{mesh.http_url}/")]
     artifacts = [result["artifact"] for result in results if result["kind"] == "artifact-update"]
     answers = [artifact for artifact in artifacts if artifact["name"] == "streaming_result"]
@@ -120,7 +110,7 @@ async def test_the_documented_curl_command_is_answered(mesh: Mesh) -> None:
     assert [result.get("final", False) for result in results[-2:]] == [False, True]
 
 
-async def test_without_a_date_the_latest_rate_is_used(mesh: Mesh) -> None:
+async def test_without_a_date_the_latest_rate_is_used(mesh: Services) -> None:
     answered = await ask(mesh, "100 USD in EUR")
     assert answered.exit == 0
     start, _, day = answered.output["answer"].partition("(ECB rate of ")
@@ -128,7 +118,7 @@ async def test_without_a_date_the_latest_rate_is_used(mesh: Mesh) -> None:
     assert day > "2020-03-02"
 
 
-async def test_a_tool_added_by_configuration_alone_is_called(mesh: Mesh) -> None:
+async def test_a_tool_added_by_configuration_alone_is_called(mesh: Services) -> None:
     answered = await ask(mesh, "what time is it in Tokyo")
     assert answered.exit == 0
     assert answered.output["agent"] == "time"
@@ -136,7 +126,7 @@ async def test_a_tool_added_by_configuration_alone_is_called(mesh: Mesh) -> None
     assert answered.output["answer"].endswith("+09:00 in Asia/Tokyo.")
 
 
-async def test_an_unanswerable_question_gets_an_error_with_examples(mesh: Mesh) -> None:
+async def test_an_unanswerable_question_gets_an_error_with_examples(mesh: Services) -> None:
     answered = await ask(mesh, "who will win the next election")
     assert answered.exit != 0
     assert answered.output["state"] == "input-required"
@@ -145,7 +135,7 @@ async def test_an_unanswerable_question_gets_an_error_with_examples(mesh: Mesh) 
 
 
 async def test_two_agents_work_in_parallel_and_their_answers_keep_the_order_of_questions(
-    mesh: Mesh,
+    mesh: Services,
 ) -> None:
     answered = await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR")
     assert answered.exit == 0
@@ -160,7 +150,7 @@ async def test_two_agents_work_in_parallel_and_their_answers_keep_the_order_of_q
     assert max(started) < kinds.index("child_finished")
 
 
-async def events_of(mesh: Mesh, task_id: str) -> list[event_pb2.Event]:
+async def events_of(mesh: Services, task_id: str) -> list[event_pb2.Event]:
     """Return the events in the task's journal."""
     async with ChannelPool(mesh_credentials()) as channels, asyncio.timeout(LIMIT_S):
         hosts = await RegistryClient(channels.get(mesh.mesh_address)).list_agents()

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
-from contextlib import aclosing, closing
+from contextlib import closing
 from pathlib import Path
 
 import httpx2
@@ -13,7 +13,6 @@ from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import run_command
 from harness.mesh.host_processes import (
     PATIENCE_S,
-    POLL_S,
     QUICK,
     WHOLE,
     Caller,
@@ -27,15 +26,12 @@ from harness.mesh.host_processes import (
     wait_until_lease_expired,
 )
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.processes import open_services, running_mesh
-from harness.polling import poll, wait_for
+from harness.mesh.processes import open_services
+from harness.polling import poll
 from harness.remote.metrics_page import MetricsPage
-from trunkline.errors import PeerError, PeerUnavailableError
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.errors import PeerUnavailableError
+from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.v1 import task_pb2
-
-# gRPC waits up to a second before it retries a refused connection, plus its own jitter.
-BACK = {"TRUNKLINE_LEASE_S": "3"}
 
 
 async def calls_on_top(mesh: str) -> set[tuple[str, str]]:
@@ -104,20 +100,6 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readabl
         assert await page.read("trunkline_takeover_time_seconds_count") == 1
 
 
-async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_path: Path) -> None:
-    async with hosts(tmp_path, "echo") as (services, caller):
-        task_id = await caller.begin_streaming()
-        await services.kill("echo")
-        async with (
-            running_mesh(tmp_path, environment=QUICK) as mesh,
-            ChannelPool(mesh_credentials()) as channels,
-            Directory(channels, mesh.mesh_address) as directory,
-        ):
-            ended = await Caller(directory).until(task_id, has_ended)
-            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
-            assert text_of(ended) == WHOLE
-
-
 async def test_tasks_of_a_damaged_journal_are_unavailable_until_it_is_restored(
     tmp_path: Path,
 ) -> None:
@@ -152,45 +134,6 @@ async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Pa
             assert await services.processes["echo"].wait() == 1
         await services.restart("echo")
         await caller.wait_for_agents("echo", "math")
-
-
-async def test_hosts_return_to_a_restarted_registry_without_a_gap(tmp_path: Path) -> None:
-    async with hosts(tmp_path, "echo", "math", environment=BACK) as (services, caller):
-        task_id = await caller.begin_streaming()
-        await services.kill("registry")
-        last_revision = caller.directory.revision
-        await services.restart("registry")
-        pictures: list[set[str]] = []
-
-        async def watch_hosts() -> None:
-            nonlocal last_revision
-            while True:
-                last_revision = await caller.directory.wait_for_change(last_revision)
-                pictures.append(set(caller.directory.list_agents()))
-
-        async with asyncio.TaskGroup() as group, ChannelPool(mesh_credentials()) as channels:
-            looking = group.create_task(watch_hosts())
-            ended = await caller.until(task_id, has_ended)
-            await caller.begin("hello", agent="echo")
-            await wait_until_settled(RegistryClient(channels.get(services.mesh_address)))
-            await wait_for(lambda: bool(pictures))
-            looking.cancel()
-        assert text_of(ended) == WHOLE
-        assert pictures
-        assert all(picture == {"echo", "math"} for picture in pictures)
-
-
-async def wait_until_settled(client: RegistryClient) -> None:
-    """Wait for a lease, until the registry is sure of its hosts."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                async with aclosing(client.watch_agents()) as pictures:
-                    async for picture in pictures:
-                        if not picture.is_partial:
-                            return
-            except PeerError:
-                await asyncio.sleep(POLL_S)
 
 
 async def test_waiting_tasks_wait_for_a_host_of_their_agent_for_any_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from harness.mesh.command_line import COMMAND
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
-from trunkline.agents.calls.tool_source import TOOL_SERVICE
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 

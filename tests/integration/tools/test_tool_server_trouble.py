@@ -11,6 +11,7 @@ import pytest
 
 from harness.mcp.scripted_servers import (
     AWKWARD,
+    OPEN_GATE,
     PLAIN,
     READY_TIMEOUT_S,
     awkward,
@@ -112,7 +113,8 @@ async def test_a_caller_s_own_deadline_is_no_failure_of_the_server(tmp_path: Pat
             with pytest.raises(PeerTimeoutError):
                 async with asyncio.timeout(READY_TIMEOUT_S):
                     await server.call(
-                        ToolCall(tool_request("hang", marks=str(tmp_path)), _ignore, timeout_s=0.2)
+                        ToolCall(tool_request("hang", marks=str(tmp_path)), _ignore, timeout_s=0.2),
+                        OPEN_GATE,
                     )
         assert server.breaker.state == "closed"
 

@@ -13,6 +13,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from harness.mcp.http_server import HttpTools, http_tools, serving
 from harness.mcp.scripted_servers import (
+    OPEN_GATE,
     QUICK,
     READY_TIMEOUT_S,
     call,
@@ -68,7 +69,7 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
         async with reached(tools, headers=headers) as adapter:
             assert await ask(adapter, "repeat", text="hello") == "hello"
             server = adapter.get_server(NAME, "count")
-            result = await server.call(ToolCall(tool_request("count", n=3), note))
+            result = await server.call(ToolCall(tool_request("count", n=3), note), OPEN_GATE)
         assert result.content[0].text == "counted to 3"
         assert news == ["step 1", "step 2", "step 3"]
         sent = {

@@ -14,6 +14,7 @@ import pytest
 from harness.mcp import asking_server
 from harness.mcp.http_server import HttpTools, http_tools
 from harness.mcp.scripted_servers import (
+    OPEN_GATE,
     PLAIN,
     QUICK,
     asking_over_http,
@@ -74,7 +75,7 @@ async def call(
         if continuation is not None:
             request.continuation.CopyFrom(continuation)
         call = ToolCall(request, on_progress, on_task)
-        return await tools.get_server("asking", tool).call(call)
+        return await tools.get_server("asking", tool).call(call, OPEN_GATE)
 
 
 def read_log(folder: Path) -> list[str]:

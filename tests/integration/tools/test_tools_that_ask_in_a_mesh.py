@@ -14,7 +14,7 @@ from harness.mcp.scripted_servers import PLAIN, asking_over_http
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.polling import wait_for
-from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.directory import open_directory
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.json_values import read_text
 from trunkline.tasks.lifecycle import TERMINAL, State
@@ -44,8 +44,10 @@ async def wait_for_task(
 ) -> snapshot_pb2.TaskSnapshot:
     """Poll the task of a question until it fulfils a condition."""
     request = task_service_pb2.ListTasksRequest(account=ANONYMOUS_ACCOUNT, page_size=100)
-    async with asyncio.timeout(LIMIT_S), open_mesh_view(mesh.mesh_address) as view:
-        (host,) = [view.host_client(host) for host in view.hosts if host.journal_ids]
+    async with asyncio.timeout(LIMIT_S), open_directory(mesh.mesh_address) as directory:
+        (host,) = [
+            directory.client_at(host.address) for host in directory.hosts if host.journal_ids
+        ]
         while True:
             for row in (await host.tasks.ListTasks(request)).tasks:
                 task = await host.get_task(row.task_id, account=ANONYMOUS_ACCOUNT)

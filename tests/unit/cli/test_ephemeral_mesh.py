@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.ephemeral_mesh import is_listening, open_mesh, start_ephemeral_mesh
+from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
+from trunkline.core.network import is_listening
 
 NOBODY = "http://127.0.0.1:1/agents/echo"
 

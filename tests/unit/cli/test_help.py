@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from harness.mesh.command_line import run_in_process
 
 HEAVY = (
@@ -14,11 +12,13 @@ HEAVY = (
 PROBE = """
 import sys
 from trunkline.cli import main
-try:
-    main()
-except SystemExit as end:
-    loaded = [name for name in {heavy!r} if name in sys.modules]
-    print("loaded", end.code, *loaded)
+for words in {commands!r}:
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit:
+        pass
+print("loaded", *(name for name in {heavy!r} if name in sys.modules))
 """
 COMMANDS = {
     "up", "ask", "chat", "demo", "agents", "tools", "tasks", "task", "cancel", "trace",
@@ -30,15 +30,14 @@ def run(*words: str) -> str:
     return run_in_process(*words).out
 
 
-@pytest.mark.parametrize("words", [("--help",), ("--version",), ("ask", "--help"), ()])
-def test_help_and_version_import_no_heavy_libraries(words: tuple[str, ...]) -> None:
-    code = PROBE.format(heavy=HEAVY)
+def test_help_and_version_import_no_heavy_libraries() -> None:
+    commands = [["--help"], ["--version"], ["ask", "--help"], []]
+    code = PROBE.format(heavy=HEAVY, commands=commands)
     process = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    output = process.stdout.splitlines()
-    assert output[-1].split()[:1] == ["loaded"]
-    assert output[-1].split()[2:] == []
+    assert "trunkline 0." in process.stdout
+    assert process.stdout.splitlines()[-1] == "loaded"
 
 
 def test_a_question_starts_a_mesh_before_it_loads_its_client() -> None:
@@ -64,9 +63,8 @@ def test_commands_of_packages_have_no_options_for_completion() -> None:
     assert "completion" not in output
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_can_print_json(command: str) -> None:
-    assert "--json" in run(command, "--help")
+def test_every_command_can_print_json() -> None:
+    assert [command for command in COMMANDS if "--json" not in run(command, "--help")] == []
 
 
 def test_help_names_every_bundled_agent() -> None:
@@ -78,7 +76,3 @@ def test_help_of_webhooks_names_every_subcommand() -> None:
     output = run("webhooks", "--help")
     assert {"list", "show", "replay", "secret"} <= set(output.split())
     assert "--state STATE" in run("webhooks", "list", "--help")
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    assert run("--version").startswith("trunkline 0.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,10 +56,10 @@ async def write(
     return tasks
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a data directory with two journals, one with a compacted task, and other files."""
-    folder = tmp_path / "data"
+    folder = tmp_path_factory.mktemp("made") / "data"
     asyncio.run(write(folder / "journals" / "mesh.db"))
     asyncio.run(write(folder / "journals" / "math.db", retention=Retention(compact_after_s=0)))
     (folder / "private").mkdir(mode=0o700)
@@ -69,6 +70,12 @@ def data(tmp_path: Path) -> Path:
         connection.commit()
         connection.close()
     return folder
+
+
+@pytest.fixture
+def data(made: Path, tmp_path: Path) -> Path:
+    """The test's own copy of the data directory."""
+    return shutil.copytree(made, tmp_path / "data")
 
 
 @pytest.fixture

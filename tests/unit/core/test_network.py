@@ -36,6 +36,10 @@ def test_seconds_and_dates_are_parsed_and_anything_else_is_zero(
     assert parse_retry_after(text, limit_s=3600) == expected_s
 
 
+def test_a_pause_is_at_most_a_day() -> None:
+    assert parse_retry_after("1e300") == 86_400
+
+
 @pytest.mark.parametrize("zone", ["GMT", "-0000"])
 def test_a_date_is_in_utc(zone: str) -> None:
     date = datetime.now(UTC) + timedelta(seconds=600)

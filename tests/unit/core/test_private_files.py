@@ -22,7 +22,6 @@ from trunkline.core.settings import Settings
 from trunkline.core.settings.addresses import HostPort
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
-from trunkline.observe.traces.store import SpanStore
 from trunkline.processes.registry import serve_registry
 
 NOBODY = 65534
@@ -295,13 +294,6 @@ def test_a_folder_of_private_files_that_others_may_write_is_refused(tmp_path: Pa
     folder.symlink_to("elsewhere")
     with pytest.raises(ConfigurationError, match="it is a link"):
         create_private_folder(folder)
-
-
-def test_a_span_store_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "target").touch(mode=0o600)
-    (tmp_path / "traces.db").symlink_to("target")
-    with pytest.raises(JournalUnavailableError, match="symbolic link"):
-        SpanStore(tmp_path / "traces.db")
 
 
 def test_checkpoints_of_another_journal_that_others_may_write_are_not_read(

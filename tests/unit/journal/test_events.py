@@ -13,6 +13,7 @@ from harness.journal.builders import (
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.batches import parse_batch, splice, trim_batch
 from trunkline.journal.events import (
+    Draft,
     EventKind,
     build_draft,
     event_count,
@@ -119,6 +120,10 @@ def test_parsing_up_to_a_sequence_keeps_the_beginning_of_a_run_open() -> None:
     assert list(plan.events) == [plan_event("p", 2, ["1"])]
 
 
+def spliced(batch: bytes, forwarded: dict[str, int], agent: str = "math") -> list[Draft]:
+    return splice(batch, parse_batch(batch), agent=agent, forwarded=forwarded)
+
+
 def test_a_parent_forwards_deltas_and_rewinds_and_nothing_else() -> None:
     events = [
         working(),
@@ -127,7 +132,7 @@ def test_a_parent_forwards_deltas_and_rewinds_and_nothing_else() -> None:
         completed(),
         append("b", "z"),
     ]
-    drafts = splice(sealed(events, 10, task_id="child"), agent="math", forwarded={})
+    drafts = spliced(sealed(events, 10, task_id="child"), {})
     assert [draft.count for draft in drafts] == [3, 1]
     assert [draft.origin for draft in drafts] == [
         event_pb2.Origin(agent="math", task_id="child", first_sequence=11, path=["math"]),
@@ -138,7 +143,7 @@ def test_a_parent_forwards_deltas_and_rewinds_and_nothing_else() -> None:
 
 def test_events_forwarded_twice_keep_their_writer_and_name_the_child_they_came_through() -> None:
     forwarded = sealed([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
-    (draft,) = splice(forwarded, agent="supervisor", forwarded={})
+    (draft,) = spliced(forwarded, {}, agent="supervisor")
     assert draft.origin == event_pb2.Origin(
         agent="math",
         task_id="child",
@@ -151,11 +156,11 @@ def test_events_forwarded_twice_keep_their_writer_and_name_the_child_they_came_t
 def test_splicing_again_adds_only_new_events() -> None:
     forwarded_sequences: dict[str, int] = {}
     first = sealed([begin("a", "x", "y")], 1, task_id="child")
-    assert len(splice(first, agent="math", forwarded=forwarded_sequences)) == 1
+    assert len(spliced(first, forwarded_sequences)) == 1
     assert forwarded_sequences == {"child": 2}
-    assert splice(first, agent="math", forwarded=forwarded_sequences) == []
+    assert spliced(first, forwarded_sequences) == []
     longer = sealed([begin("a", "x", "y", "z")], 1, task_id="child")
-    (rest,) = splice(longer, agent="math", forwarded=forwarded_sequences)
+    (rest,) = spliced(longer, forwarded_sequences)
     assert rest.origin is not None
     assert rest.origin.first_sequence == 3
     assert list(event_pb2.EventBatch.FromString(rest.body).events) == [append("a", "z")]

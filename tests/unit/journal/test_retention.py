@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from harness.journal.builders import append, begin, completed, created, status
+from harness.journal.builders import append, begin, completed, created, fold_batches, status
 from harness.journal.opening import open_journal
 from harness.journal.processes import start
 from harness.polling import wait_for
@@ -15,7 +15,6 @@ from harness.remote.measurements import measuring
 from trunkline.errors import CursorExpiredError, JournalUnavailableError, TaskNotFoundError
 from trunkline.journal import maintenance
 from trunkline.journal.events import build_draft, parse_header
-from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import StoredFold, TaskRow

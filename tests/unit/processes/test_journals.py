@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from harness.journal.builders import created
 from harness.journal.opening import open_journal
 from trunkline.core.settings import Settings
+from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.journal.sqlite.schema import mark_abandoned
 from trunkline.processes.journals import JournalFolder, OpenJournal
 
@@ -80,7 +81,7 @@ async def test_an_agent_with_a_dot_has_journals_of_its_own(
 ) -> None:
     own = close_later(stack, await journals.open_own("math.2", AGENTS))
     assert own.path == folder / "math~2.db"
-    assert await journals.open_free("math", AGENTS) == []
+    assert [free async for free in journals.open_free("math", AGENTS)] == []
     close_later(stack, await journals.open_own("math", AGENTS))
     assert close_later(stack, await journals.open_own("math", AGENTS)).path == folder / "math.2.db"
 
@@ -122,10 +123,32 @@ async def test_only_the_free_journals_of_the_family_are_opened_as_extras(
     own = close_later(stack, await journals.open_own("math", AGENTS))
     opened = [
         close_later(stack, journal).path.name
-        for journal in await journals.open_free("math", {"math"})
+        async for journal in journals.open_free("math", {"math"})
     ]
     assert own.path.name == "math.db"
     assert opened == ["math.10.db"]
+
+
+async def test_a_host_that_is_canceled_while_it_opens_journals_leaves_none_open(
+    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+) -> None:
+    names = [f"math.{number}" for number in range(2, 12)]
+    for name in names:
+        await make_journal(folder / f"{name}.db")
+    catalog = SqliteCatalog(folder)
+
+    async def open_all() -> None:
+        async with aclosing(journals.open_free("math", AGENTS)) as found:
+            async for journal in found:
+                close_later(stack, journal)
+
+    async with asyncio.TaskGroup() as group:
+        opening = group.create_task(open_all())
+        while not (await catalog.is_in_use("math.2") and await catalog.is_in_use("math.5")):
+            assert not opening.done()
+        opening.cancel()
+    await stack.aclose()
+    assert [name for name in names if await catalog.is_in_use(name)] == []
 
 
 async def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
@@ -136,7 +159,7 @@ async def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
     # It is served as an extra journal: no other host opens a released one.
     assert [
         close_later(stack, journal).path.name
-        for journal in await journals.open_free("math", {"math"})
+        async for journal in journals.open_free("math", {"math"})
     ] == ["math.db"]
 
 
@@ -148,8 +171,8 @@ async def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
     await open_journal(folder / "empty.db").close()
     close_later(stack, OpenJournal(open_journal(folder / "research.db"), folder / "research.db"))
     close_later(stack, await journals.open_own("math", AGENTS))
-    assert await journals.open_free("math", {"math"}) == []
-    (other,) = await journals.open_free("math", AGENTS)
+    assert [free async for free in journals.open_free("math", {"math"})] == []
+    (other,) = [free async for free in journals.open_free("math", AGENTS)]
     assert close_later(stack, other).path.name == "currency.db"
 
 
@@ -159,10 +182,10 @@ async def test_an_abandoned_journal_with_tasks_of_other_agents_is_not_opened(
     await make_journal(folder / "math.db")
     abandon(folder / "math.db")
     assert close_later(stack, await journals.open_own("math", {"math"})).path.name == "math.2.db"
-    assert await journals.open_free("math", {"math"}) == []
+    assert [free async for free in journals.open_free("math", {"math"})] == []
     assert [
         close_later(stack, journal).path.name
-        for journal in await journals.open_free("math", AGENTS)
+        async for journal in journals.open_free("math", AGENTS)
     ] == ["math.db"]
 
 
@@ -176,7 +199,7 @@ async def test_unused_journals_without_tasks_are_removed(
         (folder / name).touch()
     opened = [
         close_later(stack, journal).path.name
-        for journal in await journals.open_free("math", AGENTS)
+        async for journal in journals.open_free("math", AGENTS)
     ]
     assert opened == ["math.3.db"]
     assert list_files(folder, "math.2.db*") == []

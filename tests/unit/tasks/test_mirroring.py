@@ -81,9 +81,11 @@ async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: OpenHost)
         return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
 
     async def parent(task: TaskContext) -> None:
+        await task.working()
         repeated = [batch(3, "a", "b"), batch(4, "b", "c")]
         for forwarded in repeated if task.turn == 2 else [batch(3, "a", "b"), *repeated[:1]]:
-            await get_turn_runtime(task).forward(forwarded.SerializeToString(), agent="math")
+            sealed = forwarded.SerializeToString()
+            get_turn_runtime(task).forward(sealed, forwarded, agent="math")
         if task.turn == 1:
             await task.require_input("and in the next turn?")
 

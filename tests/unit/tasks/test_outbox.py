@@ -15,7 +15,6 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.tasks.outbox import RetryPolicy
 from trunkline.tasks.outbox.configs import WEBHOOKS_OF_A_TASK
 from trunkline.v1 import webhook_service_pb2
 
@@ -41,6 +40,12 @@ async def slow_bench(tmp_path: Path) -> AsyncIterator[OutboxBench]:
     await opened.close()
 
 
+async def _pause_s(bench: OutboxBench, config_id: str = "0") -> float:
+    """Return the seconds until the next attempt of a webhook."""
+    (webhook,) = [each for each in await bench.outbox.list() if each.config.id == config_id]
+    return (webhook.next_attempt.ToNanoseconds() - bench.clock.time_ns) / 1e9
+
+
 async def test_pauses_double_up_to_an_hour_and_a_webhook_is_dead_after_a_day(
     bench: OutboxBench,
 ) -> None:
@@ -53,13 +58,15 @@ async def test_pauses_double_up_to_an_hour_and_a_webhook_is_dead_after_a_day(
         if webhook.state == DEAD:
             break
         assert webhook.state == WAITING
-        pause_s = (webhook.next_attempt.ToNanoseconds() - bench.clock.time_ns) / 1e9
+        pause_s = await _pause_s(bench)
         bench.clock.advance(pause_s / 2)
         assert await bench.claim() == []
-        bench.clock.advance(pause_s / 2)
+        # The two clocks of a host differ by less than a microsecond.
+        bench.clock.advance(pause_s / 2 + 1e-6)
         pauses.append(pause_s)
-    assert pauses[:13] == [*(float(2**number) for number in range(12)), HOUR_S]
-    assert set(pauses[12:-1]) == {HOUR_S}
+    for number, pause_s in enumerate(pauses[:-1]):
+        full_s = min(float(2**number), HOUR_S)
+        assert full_s / 2 <= pause_s <= full_s
     assert bench.clock.now_s - started_s == pytest.approx(24 * HOUR_S, abs=1)
     assert (await bench.get_webhook()).attempts == len(pauses) + 1
     bench.clock.advance(48 * HOUR_S)
@@ -74,15 +81,16 @@ async def test_retry_after_is_respected_up_to_an_hour(
 ) -> None:
     await bench.new_task()
     await bench.record_failure(await bench.claim_one(), retry_after_s=retry_after_s)
-    due_ns = (await bench.get_webhook()).next_attempt.ToNanoseconds()
-    assert (due_ns - bench.clock.time_ns) / 1e9 == pytest.approx(pause_s)
-    bench.clock.advance(pause_s - 0.5)
+    due_s = await _pause_s(bench)
+    assert min(1, pause_s) / 2 <= due_s <= pause_s
+    if retry_after_s > 1:
+        assert due_s == pytest.approx(pause_s)
+    bench.clock.advance(due_s - 0.1)
     assert await bench.claim() == []
-    bench.clock.advance(0.5)
+    bench.clock.advance(0.2)
     await bench.record_failure(await bench.claim_one())
     # The earlier Retry-After no longer applies.
-    due_ns = (await bench.get_webhook()).next_attempt.ToNanoseconds()
-    assert (due_ns - bench.clock.time_ns) / 1e9 == pytest.approx(2)
+    assert 1 <= await _pause_s(bench) <= 2
 
 
 async def test_the_last_attempt_is_not_delayed_by_retry_after(bench: OutboxBench) -> None:
@@ -109,15 +117,6 @@ async def test_a_webhook_has_the_trace_of_its_task(bench: OutboxBench) -> None:
     assert early.traceparent == late.traceparent == traceparent
 
 
-def test_jitter_only_shortens_pauses() -> None:
-    shortest = RetryPolicy(24 * HOUR_S, jitter=lambda: 1.0)
-    longest = RetryPolicy(24 * HOUR_S, jitter=lambda: 0.0)
-    for attempts in (1, 5, 13, 10_000):
-        assert shortest.backoff_s(attempts) == 0.75 * longest.backoff_s(attempts)
-    assert longest.backoff_s(10_000) == HOUR_S
-    assert 0.75 <= RetryPolicy(24 * HOUR_S).backoff_s(1) <= 1.0
-
-
 async def test_after_a_crash_claims_are_returned_and_pauses_continue(
     bench: OutboxBench,
 ) -> None:
@@ -125,13 +124,14 @@ async def test_after_a_crash_claims_are_returned_and_pauses_continue(
     failing, working = await bench.claim()
     await bench.record_failure(failing)
     await bench.record_progress(working, "1.0")
-    bench.clock.advance(0.4)
+    due_s = await _pause_s(bench, failing.webhook.config.id)
+    bench.clock.advance(due_s - 0.3)
     await bench.crash()
     second_claim = await bench.claim_one()
     assert (second_claim.webhook.config.id, second_claim.webhook.cursor) == ("1", "1.0")
     with pytest.raises(FencedError):
         await bench.record_finished(working, "2.0")
-    bench.clock.advance(0.5)
+    bench.clock.advance(0.2)
     assert await bench.claim() == []
     bench.clock.advance(0.2)
     assert (await bench.claim_one()).webhook.attempts == 1

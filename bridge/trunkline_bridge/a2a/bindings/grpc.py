@@ -26,6 +26,7 @@ from trunkline.a2a_wire.v0_3.file_bytes import (
     uses_raw_file_bytes,
 )
 from trunkline.core.json_values import serialize_for_a2a, update_struct
+from trunkline.core.printable import truncate_utf8
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.a2a.bindings.grpc_messages import parse_request
 from trunkline_bridge.a2a.operations import request_parser as parser
@@ -39,7 +40,6 @@ from trunkline_bridge.a2a.versions.grpc_status import (
     abort,
     error_text,
     status_code,
-    truncate,
 )
 from trunkline_bridge.a2a.versions.v0_3 import grpc_methods as v0_3
 from trunkline_bridge.a2a.versions.v1_0 import grpc_methods as v1_0
@@ -380,4 +380,4 @@ def _method_names(service: GrpcService) -> list[str]:
 
 
 def _quote_name(name: str) -> str:
-    return repr(truncate(name, _SHOWN_BYTES))
+    return repr(truncate_utf8(name, _SHOWN_BYTES))

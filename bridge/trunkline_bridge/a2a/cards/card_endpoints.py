@@ -56,15 +56,14 @@ def card_etag(body: Json) -> str:
 class ModificationTimes:
     """The times at which this bridge first saw the current ETag of each representation."""
 
-    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._seen: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
 
     def last_modified(self, name: str, etag: str) -> datetime:
         """Return when the ETag of a representation last changed, in whole seconds."""
         previous, modified = self._seen.get(name, ("", datetime.min.replace(tzinfo=UTC)))
         if previous != etag:
-            modified = self._now().replace(microsecond=0)
+            modified = datetime.now(UTC).replace(microsecond=0)
         self._seen[name] = (etag, modified)
         self._seen.move_to_end(name)
         while len(self._seen) > _MAX_ENTRIES:

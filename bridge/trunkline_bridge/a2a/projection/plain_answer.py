@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from trunkline.a2a_wire.roles import ArtifactRole, set_role
+from trunkline.core.parts import is_plain_text
 from trunkline.core.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
@@ -225,13 +226,6 @@ class PlainAnswer:
 
 # Appended to a text to find out where new text appears; no agent's text is compared with it.
 _MARK: Final = "\0mark"
-
-
-def is_plain_text(part: part_pb2.Part) -> bool:
-    """Return whether a part is text that may be joined with other texts."""
-    return part.HasField("text") and not (
-        part.HasField("metadata") or part.filename or part.media_type
-    )
 
 
 def join_content(items: Iterable[str | part_pb2.Part]) -> AnswerContent:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from trunkline.a2a_wire.roles import ArtifactRole
 from trunkline.a2a_wire.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
+from trunkline.core.parts import is_plain_text
 from trunkline.core.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2
 from trunkline_bridge.a2a.projection.links import RELATIVE_LINKS, FileLinks
@@ -14,7 +15,6 @@ from trunkline_bridge.a2a.projection.plain_answer import (
     View,
     answer_head,
     find_rest,
-    is_plain_text,
     to_parts,
 )
 from trunkline_bridge.a2a.projection.task_projection import TaskProjection

@@ -13,6 +13,7 @@ from google.rpc import (
 from grpc_status import rpc_status
 
 from trunkline.a2a_wire.errors import WireError
+from trunkline.core.printable import truncate_utf8
 
 GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
@@ -42,7 +43,7 @@ async def abort(
     fields: dict[str, Any] = {
         "code": sent.kind.grpc_code,
         # Clients reject a google.rpc.Status whose text differs from the text of the gRPC status.
-        "message": truncate(text, _TEXT_BYTES),
+        "message": truncate_utf8(text, _TEXT_BYTES),
         "details": sent.details(),
     }
     grpc_status = rpc_status.to_status(json_format.ParseDict(fields, status_pb2.Status()))
@@ -51,24 +52,16 @@ async def abort(
     raise AssertionError("context.abort raises")
 
 
-def truncate(text: str, size_bytes: int) -> str:
-    """Return a text, shortened to at most `size_bytes` in UTF-8."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= size_bytes:
-        return text
-    return encoded[: size_bytes - 3].decode(errors="ignore") + "…"
-
-
 def _truncate_details(error: WireError) -> WireError:
     """Shorten the details of an error that come from a request: they might exceed the headers."""
     violations, remaining_bytes = [], _VIOLATIONS_BYTES
     for name, problem in error.violations:
-        violation = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))
+        violation = (truncate_utf8(name, _FIELD_BYTES), truncate_utf8(problem, _FIELD_BYTES))
         remaining_bytes -= sum(map(len, violation))
         if remaining_bytes < 0:
             break
         violations.append(violation)
-    metadata = {name: truncate(value, _FIELD_BYTES) for name, value in error.metadata.items()}
+    metadata = {name: truncate_utf8(value, _FIELD_BYTES) for name, value in error.metadata.items()}
     return replace(
         error,
         metadata=metadata,

@@ -17,7 +17,6 @@ _SPAN_NAME: Final = "POST webhook"
 _GONE_STATUS: Final = 410
 # Statuses that may have a Retry-After header.
 _RETRY_AFTER_STATUSES: Final = (429, 503)
-_MAX_RETRY_AFTER_S: Final = 3600.0
 
 
 class ReceiverResponse(NamedTuple):
@@ -39,7 +38,7 @@ class AttemptResult:
     is_gone: bool = False
     """True after 410 Gone: the webhook must not be called again."""
     retry_after_s: float = 0.0
-    """The delay in the response's Retry-After; 0 without one."""
+    """The delay in the response's Retry-After, which the host limits; 0 without the header."""
 
 
 class NoResponseError(Exception):
@@ -47,18 +46,15 @@ class NoResponseError(Exception):
 
 
 def classify_response(response: ReceiverResponse) -> AttemptResult:
-    """Convert a response to a result. Only 2xx is success; Retry-After is at most an hour."""
+    """Convert a response to a result. Only 2xx is success."""
     status = response.status
     if 200 <= status < 300:
         return AttemptResult()
     problem = f"it answered {status}"
     if 300 <= status < 400:
         problem += "; redirects are not followed"
-    pause_s = (
-        parse_retry_after(response.retry_after, limit_s=_MAX_RETRY_AFTER_S)
-        if status in _RETRY_AFTER_STATUSES
-        else 0.0
-    )
+    has_pause = status in _RETRY_AFTER_STATUSES
+    pause_s = parse_retry_after(response.retry_after) if has_pause else 0.0
     return AttemptResult(problem, str(status), status == _GONE_STATUS, pause_s)
 
 

@@ -25,11 +25,11 @@ _SECRET_FORMAT = (
 class WebhookSigner:
     """Signs notifications with one secret, or with several during a rotation."""
 
-    def __init__(self, text: str, *, where: str = "webhook_secret") -> None:
+    def __init__(self, text: str) -> None:
         """Parse the secrets. ConfigurationError: one is invalid; the error does not show it."""
-        self._keys = tuple(_parse_key(secret, where) for secret in text.split())
+        self._keys = tuple(_parse_key(secret) for secret in text.split())
         if not self._keys:
-            raise ConfigurationError(where, _SECRET_FORMAT)
+            raise ConfigurationError("webhook_secret", _SECRET_FORMAT)
 
     def headers(self, message_id: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
         """Return the signature header of a notification."""
@@ -42,13 +42,13 @@ def generate_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(_GENERATED_KEY_BYTES)).decode("ascii")
 
 
-def _parse_key(text: str, where: str) -> bytes:
+def _parse_key(text: str) -> bytes:
     try:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not text.startswith(PREFIX) or not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
-        raise ConfigurationError(where, _SECRET_FORMAT)
+        raise ConfigurationError("webhook_secret", _SECRET_FORMAT)
     return key
 
 

@@ -11,6 +11,7 @@ from trunkline.errors import PeerTimeoutError
 from trunkline_bridge.api.messages.operations import MessageOperations
 from trunkline_bridge.api.workflows.operations import WorkflowOperations
 from trunkline_bridge.callers.caller import Caller
+from trunkline_bridge.callers.request_rates import RequestRates
 
 DEFAULT_PAGE_SIZE: Final = 20
 """The default of `first` of a page, as the schema has it."""
@@ -24,10 +25,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class MeshAccess:
-    """The mesh for GraphQL: its operations, and the settings."""
+    """The mesh for GraphQL: its operations, the rates of requests, and the settings."""
 
     messages: MessageOperations
     workflows: WorkflowOperations
+    rates: RequestRates
     settings: GraphQLSettings
 
 

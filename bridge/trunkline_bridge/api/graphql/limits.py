@@ -230,7 +230,7 @@ def check_limits(
             text = f"the {what} of the operation is {number}, at most {limit} is allowed"
             raise WireError(LIMIT_ERROR, f"{text}; ask for less, or in several operations")
     for _ in range(found.roots - context.counted):
-        context.messages.count_request(context.caller)
+        context.mesh.rates.count_request(context.caller.account)
 
 
 def _describe_span(operation: OperationDefinitionNode) -> None:

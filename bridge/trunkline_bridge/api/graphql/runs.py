@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.core.json_values import struct_json, value_json
+from trunkline.core.parts import join_texts
 from trunkline.core.task_states import PAUSED_KEY, TERMINAL, is_paused
 from trunkline.mesh.client import run_paths
-from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2, task_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.api.graphql.context import OperationContext
 from trunkline_bridge.api.graphql.fields import to_time
 from trunkline_bridge.api.workflows.operations import JournalEvent, RunCursor
@@ -25,7 +26,7 @@ class RunNode:
         """Without the run's snapshot, fields read it when they need it."""
         self.id = task.id
         self.state = task.status.state
-        self.status_text = _join_texts(task.status.message.parts)
+        self.status_text = join_texts(task.status.message.parts)
         self.is_paused = is_paused(task.metadata)
         self.status_time = task.status.timestamp
         self._snapshot = snapshot
@@ -64,7 +65,7 @@ class RunNode:
             for part in artifact.parts
         ]
         data = [value_json(part.data) for part in parts if part.HasField("data")]
-        return {"text": _join_texts(parts), "data": data}
+        return {"text": join_texts(parts), "data": data}
 
     async def path(self, context: OperationContext) -> list[run_paths.VisitedNode] | None:
         """Return the nodes that the run executed, in their order.
@@ -150,7 +151,7 @@ def _render_fields(event: event_pb2.Event) -> Mapping[str, Any] | None:
             return {
                 "__typename": "RunStateChanged",
                 "state": status.state,
-                "text": _join_texts(status.message.parts),
+                "text": join_texts(status.message.parts),
                 "is_paused": struct_json(event.status.metadata).get(PAUSED_KEY),
             }
         case "step_started":
@@ -211,7 +212,3 @@ def _render_approval(event: event_pb2.Event) -> Mapping[str, Any]:
 
 def _find_path(steps: Iterable[JournalEvent]) -> list[run_paths.VisitedNode]:
     return run_paths.find_path((header, event) for _, header, event in steps)
-
-
-def _join_texts(parts: Iterable[part_pb2.Part]) -> str:
-    return "".join(part.text for part in parts)

@@ -143,10 +143,6 @@ class MessageOperations:
         with recorded(self._audit, caller, Action.ROOM_LEAVE, room=room, agent=member):
             return await self._client(caller).leave(room, member)
 
-    def count_request(self, caller: Caller) -> None:
-        """Count a request that arrives within a WebSocket. LimitExceededError: too many."""
-        self._streams.count_request(caller)
-
     def authorize(self, caller: Caller, subject: str, method: str) -> None:
         """Check that the caller may use a method for an agent or a room.
 

@@ -27,6 +27,7 @@ from trunkline.messages.store import EnvelopeFilter
 from trunkline_bridge.api.messages.http import parse_envelope, parse_position
 from trunkline_bridge.api.messages.operations import EnvelopeUpdates, MessageOperations
 from trunkline_bridge.callers.caller import Caller, CallerFactory
+from trunkline_bridge.callers.request_rates import RequestRates
 from trunkline_bridge.callers.socket_callers import authenticate_socket
 from trunkline_bridge.http import tracing
 from trunkline_bridge.http.in_flight import Connection, InFlightRequests, find_connection
@@ -63,10 +64,15 @@ class RoomSockets:
     """The ASGI application of the WebSockets of rooms."""
 
     def __init__(
-        self, operations: MessageOperations, callers: CallerFactory, in_flight: InFlightRequests
+        self,
+        operations: MessageOperations,
+        callers: CallerFactory,
+        rates: RequestRates,
+        in_flight: InFlightRequests,
     ) -> None:
         self._operations = operations
         self._callers = callers
+        self._rates = rates
         self._in_flight = in_flight
         # The connections of a member, who leaves with the last of them.
         self._members: Counter[tuple[str, str, str]] = Counter()
@@ -84,7 +90,9 @@ class RoomSockets:
             return
         spans = tracing.SocketTrace(scope)
         connection = find_connection(scope) or Connection()
-        socket = _Socket(self._operations, caller, room, options, spans, scope, receive, send)
+        socket = _Socket(
+            self._operations, self._rates, caller, room, options, spans, scope, receive, send
+        )
         async with self._in_flight.track(connection, send_abort=socket.abort):
             try:
                 async with (
@@ -154,6 +162,7 @@ class _Socket:
     def __init__(  # noqa: PLR0913  the parts of a connection
         self,
         operations: MessageOperations,
+        rates: RequestRates,
         caller: Caller,
         room: str,
         options: _Options,
@@ -164,6 +173,7 @@ class _Socket:
     ) -> None:
         self._scope = scope
         self._operations = operations
+        self._rates = rates
         self._caller = caller
         self._room = room
         self._options = options
@@ -269,7 +279,7 @@ class _Socket:
         """Serve one frame of the client."""
         match frame:
             case {"send": value}:
-                self._operations.count_request(self._caller)
+                self._rates.count_request(self._caller.account)
                 envelope = parse_envelope(value, recipient=room_address(self._room))
                 if envelope.recipient == BROADCAST:
                     envelope.room = envelope.room or self._room

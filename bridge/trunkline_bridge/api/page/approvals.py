@@ -69,8 +69,7 @@ class PageApprovals:
         """Return the open approvals of the caller's tasks, the longest waiting first."""
         directory = self._directory
         found = await query_hosts(
-            directory.hosts,
-            directory.client_at,
+            directory,
             lambda host: list_open_approvals(
                 host, caller.account, may_see=lambda agent: may_use(caller, agent, "GetTask")
             ),

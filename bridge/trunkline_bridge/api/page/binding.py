@@ -109,9 +109,9 @@ def read_text(params: Json, name: str, default: str = "") -> str:
     return value
 
 
-def read_number(params: Json, name: str, default: int = 0, *, limit: int = 2**63 - 1) -> int:
+def read_number(params: Json, name: str, *, limit: int = 2**63 - 1) -> int:
     """Return a whole number from 0 to `limit` in a parameter. WireError: it is invalid."""
-    value = params.get(name, default)
+    value = params.get(name, 0)
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not (text.isascii() and text.isdecimal()) or int(text[:20]) > limit:
         raise invalid_params((name, f"must be a whole number from 0 to {limit}"))

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from trunkline.a2a_wire.json_values import Json
-from trunkline.mesh.client import Directory, ToolClient, run_in_background
+from trunkline.mesh.client import Directory, run_in_background
 from trunkline.mesh.client.mesh_words import (
-    TOOL_SERVICE,
     agent_kind,
     edge_kind,
     error_ratio,
@@ -116,7 +115,7 @@ class PageMesh:
         directory = self._directory
 
         def watch_tools() -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
-            return ToolClient(directory.channel_for_service(TOOL_SERVICE)).watch_tools()
+            return directory.tool_client().watch_tools()
 
         def watch_edges() -> AsyncGenerator[trace_service_pb2.WatchEdgesResponse, None]:
             return read_responses(

@@ -9,8 +9,7 @@ from typing import Final
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.mesh.client import Directory, ToolClient
-from trunkline.mesh.client.mesh_words import TOOL_SERVICE
+from trunkline.mesh.client import Directory
 from trunkline.observe.audit import Action, AuditLog
 from trunkline_bridge.api.page.access import PageAccess
 from trunkline_bridge.api.page.binding import API_PATH, Paths, read_object, read_text
@@ -40,7 +39,9 @@ class PageToolSignIns:
     async def _start(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
         """Return the URL of the authorization server, where the person signs in."""
         self._access.require_operator(caller)
-        url = await self._client().start_sign_in(path["server"], read_text(params, "redirectUri"))
+        url = await self._directory.tool_client().start_sign_in(
+            path["server"], read_text(params, "redirectUri")
+        )
         return {"url": url}
 
     async def _complete(self, caller: Caller, params: Json, path: Mapping[str, str]) -> Json:
@@ -51,8 +52,5 @@ class PageToolSignIns:
         if len(texts) != len(answer) or sum(map(len, texts.values())) > _MAX_ANSWER_CHARS:
             raise invalid_params(("answer", "must be the parameters of the redirect, as texts"))
         with recorded(self._audit, caller, Action.TOOL_SIGN_IN, server=path["server"]):
-            await self._client().complete_sign_in(path["server"], texts)
+            await self._directory.tool_client().complete_sign_in(path["server"], texts)
         return {}
-
-    def _client(self) -> ToolClient:
-        return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))

@@ -65,8 +65,7 @@ class PageWebhooks:
         account = self._account(caller)
         directory = self._directory
         found = await query_hosts(
-            directory.hosts,
-            directory.client_at,
+            directory,
             lambda host: host.list_webhooks(task_id, state, account=account),
         )
         permitted = [

@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from opentelemetry.trace import SpanKind
 
 from trunkline.agents.calls.child_readers import ArtifactForwarder, ChildReader
 from trunkline.agents.calls.outcome import MAX_TEXT_CHARS, Outcome, failed_outcome, shorten
-from trunkline.agents.calls.transcript import Transcript
+from trunkline.agents.calls.transcript import ALL_KINDS, Transcript
 from trunkline.core.settings import Settings
 from trunkline.errors import (
     PeerError,
@@ -27,7 +28,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import EventKind, parse_journal_id
-from trunkline.mesh.client import Directory, ResumingStream, TaskStream, allocate_task_id
+from trunkline.mesh.client import Directory, ResumingStream, allocate_task_id
 from trunkline.mesh.client.idle_timeout import IdleTimeout
 from trunkline.observe import telemetry
 from trunkline.tasks.approvals import build_answer_message
@@ -333,22 +334,20 @@ class _ChildTurn:
         async with watch as stream:
             return await self._read(stream, transcript)
 
-    async def _read(self, stream: TaskStream, transcript: Transcript) -> Outcome:
+    async def _read(self, stream: ResumingStream, transcript: Transcript) -> Outcome:
         """Read a stream until the turn of the child ends."""
         self._transcript = transcript
         if transcript.is_over:
             return transcript.outcome()
-        stream.set_sink(lambda batches: self._take_texts(batches, transcript))
+        stream.set_sink(partial(self._take_texts, transcript))
         async for batches in stream:
             # The time that the reader takes does not count as idle time of the child.
             self._idle.pause()
             for sealed in batches:
                 if self._rejection is not None:
                     raise self._rejection
-                batch = transcript.parse_batch(sealed)
-                transcript.apply_batch(batch)
-                self._count_bytes(sealed)
-                await self._reader.take(sealed, batch)
+                self._take(sealed, transcript)
+                await self._reader.make_room()
                 if transcript.approval_events:
                     await self._forward_approvals(transcript)
                 if transcript.is_over:
@@ -356,36 +355,35 @@ class _ChildTurn:
             self._idle.resume()
         raise PeerProtocolError(self._peer, "its stream ended before its task")
 
-    def _take_texts(self, batches: list[bytes], transcript: Transcript) -> int:
+    def _take_texts(self, transcript: Transcript, batches: list[bytes]) -> int:
         """Take batches of text only, as they arrive; return their number.
 
         The first batch that has other events or has to wait is left to `_read`, with all batches
         after it.
         """
-        count, reader = 0, self._reader
+        count = 0
         try:
             for sealed in batches:
-                size = len(sealed)
-                if self._bytes + size > self._limits.content_bytes or not reader.can_take_now:
+                if not (self._reader.has_room and self._take(sealed, transcript, kinds=_TEXT)):
                     break
-                batch = transcript.parse_batch(sealed)
-                if batch.header.kinds != _TEXT:
-                    break
-                transcript.apply_batch(batch)
-                self._bytes += size
-                reader.take_now(sealed, batch)
                 count += 1
         except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
         self._idle.resume()
         return count
 
-    def _count_bytes(self, sealed: bytes) -> None:
+    def _take(self, sealed: bytes, transcript: Transcript, *, kinds: int = ALL_KINDS) -> bool:
+        """Take the next batch. Returns False if it has other kinds of events than `kinds`."""
+        batch = transcript.apply(sealed, kinds=kinds)
+        if batch is None:
+            return False
         self._bytes += len(sealed)
         limit = self._limits.content_bytes
         if self._bytes > limit:
             problem = f"it sent more than {limit / _MIB:.3g} MiB in one turn; ask it for less"
             raise PeerProtocolError(self._peer, problem)
+        self._reader.take(sealed, batch)
+        return True
 
     async def _forward_approvals(self, transcript: Transcript) -> None:
         """Record the new approval requests and answers of the child in the parent."""

@@ -5,7 +5,7 @@ the child writes as an answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 from trunkline.agents.calls.outcome import Outcome
@@ -28,15 +28,15 @@ class ChildReader(Protocol):
     def has_all(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Return True if nothing before the snapshot is missing."""
 
+    def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Take a batch. `batch` is the sealed batch, parsed."""
+
     @property
-    def can_take_now(self) -> bool:
-        """True if a batch of text can be taken without waiting."""
+    def has_room(self) -> bool:
+        """True if the next batch can be taken without `make_room`."""
 
-    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
-        """Take a batch of text without waiting. Requires `can_take_now`."""
-
-    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
-        """Take a batch."""
+    async def make_room(self) -> None:
+        """Wait until the reader has room for the next batch."""
 
     async def take_reply(self, message: message_pb2.Message) -> None:
         """Take a direct reply."""
@@ -63,18 +63,18 @@ class ArtifactForwarder:
             for info in snapshot.artifacts
         )
 
-    @property
-    def can_take_now(self) -> bool:
-        """True if the parent's journal does not have to wait."""
-        return self._task.can_forward_now
-
-    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
-        """Forward a batch of text."""
-        self._task.forward_now(sealed, agent=self._agent, header=batch.header)
-
-    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+    def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Forward a batch."""
-        await self._task.forward(sealed, agent=self._agent)
+        self._task.forward(sealed, batch, agent=self._agent)
+
+    @property
+    def has_room(self) -> bool:
+        """True if the parent has room for more events."""
+        return self._task.has_room
+
+    async def make_room(self) -> None:
+        """Wait until the journal of the parent has caught up."""
+        await self._task.make_room()
 
     async def take_reply(self, message: message_pb2.Message) -> None:
         """Write the files of a direct reply as an artifact of the parent."""
@@ -111,6 +111,8 @@ class AnswerReader:
         self._turn_start = 0
         self._is_turn = False
         self._drafts: set[str] = set()
+        # Text that is not in the queue yet, because the queue was full.
+        self._waiting_text = ""
         self._reply: message_pb2.Message | None = None
 
     def start(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
@@ -128,27 +130,27 @@ class AnswerReader:
         """Return True if the child has not written anything."""
         return not snapshot.artifacts
 
-    @property
-    def can_take_now(self) -> bool:
-        """True if there is room for a piece."""
-        return self._pieces is None or not self._pieces.full()
-
-    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
-        """Take a batch of text."""
-        self._apply(batch)
-        if self._pieces is not None and (text := self._collect_text(batch, self._pieces.given)):
-            self._pieces.put_nowait(text)
-
-    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+    def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
         """Take a batch."""
         self._apply(batch)
         if self._pieces is None or not (text := self._collect_text(batch, self._pieces.given)):
             return
-        if self._pieces.full() and self._waiting is not None:
-            with self._waiting():
-                await self._pieces.put(text)
+        if self._pieces.full():
+            self._waiting_text += text
         else:
-            await self._pieces.put(text)
+            self._pieces.put_nowait(text)
+
+    @property
+    def has_room(self) -> bool:
+        """True if there is room for a piece."""
+        return self._pieces is None or not self._pieces.full()
+
+    async def make_room(self) -> None:
+        """Wait until the text that was taken is in the queue."""
+        if self._pieces is not None and self._waiting_text:
+            with nullcontext() if self._waiting is None else self._waiting():
+                await self._pieces.put(self._waiting_text)
+            self._waiting_text = ""
 
     async def take_reply(self, message: message_pb2.Message) -> None:
         """Take a direct reply."""

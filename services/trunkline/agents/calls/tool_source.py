@@ -1,10 +1,10 @@
 """Tool sources for agents, such as the mesh's tool adapter."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from trunkline.core.backoff import RetryWindow
 from trunkline.core.settings import AgentSettings
@@ -13,22 +13,19 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.directory import START_S, Directory
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.client.services import (
     TOOL_SERVERS_TIMEOUT_S,
     ListedTools,
-    OnProgress,
-    OnTask,
     ToolClient,
 )
 from trunkline.v1 import tool_service_pb2
 
-if TYPE_CHECKING:
-    from trunkline.mesh.client.channels import MeshChannel
+OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
+OnTask: TypeAlias = Callable[[str], Awaitable[None]]
+"""Called with the handle of the task that a call became."""
 
-TOOL_SERVICE = "trunkline.v1.ToolService"
-# The time that the process of the adapter may be away.
-_RESTART_TIMEOUT_S: Final = 15.0
 _TASK_RETRY_S: Final = 600.0
 
 
@@ -55,7 +52,7 @@ class ToolSource(Protocol):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Cancellation cancels the tool.
 
@@ -88,36 +85,39 @@ class MeshTools:
         """`options` are the settings of the agent. Without them, all tools may be used."""
         self._directory = directory
         self._options = options or AgentSettings()
-        self._channel: MeshChannel | None = None
-        self._client: ToolClient | None = None
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting.
 
-        Waits as well for an adapter that is away although the mesh has one, because its process
-        starts again.
+        Waits as well while the adapter is away and expected: all processes start at once, or its
+        process starts again.
         """
         directory = self._directory
-        is_expected = directory.is_service_expected(TOOL_SERVICE)
-        window = RetryWindow(_RESTART_TIMEOUT_S if is_expected else 0.0)
+        if directory.revision == 0:
+            directory.expect_service(TOOL_SERVICE)
+        window = RetryWindow(START_S)
         while True:
             revision = directory.revision
+            client: ToolClient | None = None
             try:
+                client = directory.tool_client()
                 # Servers that are still starting then count as unavailable.
-                response = await self._open_client().wait_for_tools(
+                response = await client.wait_for_tools(
                     tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
                 )
             except PeerUnavailableError as error:
-                pause_s = window.next_pause_s(_name_adapter(error))
+                named = _name_adapter(error, client)
+                if not directory.is_service_expected(TOOL_SERVICE):
+                    raise named from error
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
+                    async with asyncio.timeout(window.next_pause_s(named)):
                         await directory.wait_for_change(revision)
             else:
                 return self._build_listing(servers, response)
 
     async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
         """Yield the tools of these servers now and after each change."""
-        async with aclosing(self._open_client().watch_tools(tuple(servers))) as responses:
+        async with aclosing(self._directory.tool_client().watch_tools(tuple(servers))) as responses:
             async for response in responses:
                 yield self._build_listing(servers, response)
 
@@ -126,7 +126,7 @@ class MeshTools:
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool through the adapter. Raises ToolNotFoundError if the agent may not use it.
 
@@ -137,22 +137,18 @@ class MeshTools:
             raise ToolNotFoundError(request.server, request.tool)
         handle = request.continuation.task_handle
         window = RetryWindow(_TASK_RETRY_S)
-
-        async def note_progress(progress: tool_service_pb2.ToolProgress) -> None:
-            window.reset()
-            await on_progress(progress)
-
-        async def note_task(created: str) -> None:
-            nonlocal handle
-            handle = created
-            if on_task is not None:
-                await on_task(created)
-
         while True:
             try:
-                return await self._open_client().call_tool(
-                    request, on_progress=note_progress, on_task=note_task
-                )
+                async with aclosing(self._directory.tool_client().call_tool(request)) as responses:
+                    async for response in responses:
+                        if response.HasField("result"):
+                            return response.result
+                        if response.HasField("progress"):
+                            window.reset()
+                            await on_progress(response.progress)
+                        elif response.HasField("task"):
+                            handle = response.task.handle
+                            await on_task(handle)
             except (PeerUnavailableError, ToolServerUnavailableError) as error:
                 if not handle:
                     raise
@@ -160,21 +156,11 @@ class MeshTools:
                     waiting = tool_service_pb2.ToolProgress(message=f"waiting, since {error}")
                     await on_progress(waiting)
                 await asyncio.sleep(window.next_pause_s(error))
-            if request.continuation.task_handle != handle:
-                again, request = request, tool_service_pb2.CallToolRequest()
-                request.CopyFrom(again)
-                request.continuation.CopyFrom(tool_service_pb2.ToolContinuation(task_handle=handle))
+            request = _follow_task(request, handle)
 
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task through the adapter."""
-        await self._open_client().cancel_tool_task(request)
-
-    def _open_client(self) -> ToolClient:
-        """Return a client of the adapter at the address where it is now."""
-        channel = self._directory.channel_for_service(TOOL_SERVICE)
-        if self._client is None or channel is not self._channel:
-            self._channel, self._client = channel, ToolClient(channel)
-        return self._client
+        await self._directory.tool_client().cancel_tool_task(request)
 
     def _build_listing(self, names: Sequence[str], response: ListedTools) -> ToolListing:
         problems = dict.fromkeys(names, "it is not in the mcpServers file")
@@ -187,7 +173,20 @@ class MeshTools:
         return ToolListing(tools, problems)
 
 
-def _name_adapter(error: PeerUnavailableError) -> PeerUnavailableError:
-    """Return an error that says which process can't be reached."""
-    is_address = error.peer != TOOL_SERVICE
-    return replace(error, peer=f"the tool adapter at {error.peer}") if is_address else error
+def _follow_task(
+    request: tool_service_pb2.CallToolRequest, handle: str
+) -> tool_service_pb2.CallToolRequest:
+    """Return the request that follows the task that a call became."""
+    if request.continuation.task_handle == handle:
+        return request
+    following = tool_service_pb2.CallToolRequest()
+    following.CopyFrom(request)
+    following.continuation.CopyFrom(tool_service_pb2.ToolContinuation(task_handle=handle))
+    return following
+
+
+def _name_adapter(error: PeerUnavailableError, client: ToolClient | None) -> PeerUnavailableError:
+    """Return an error of a call that says which process can't be reached."""
+    if client is None:
+        return error
+    return replace(error, peer=f"the tool adapter at {error.peer}")

@@ -42,6 +42,8 @@ NEWS_KINDS: Final = frozenset(
 
 # Nearly all events are deltas, and looking up an enum member is slow.
 _DELTA_BIT: Final = EventKind.DELTA.bit
+ALL_KINDS: Final = ~0
+"""The bits of all kinds of events."""
 
 
 @dataclass(slots=True)
@@ -143,19 +145,21 @@ class Transcript:
             return True
         return self._has_started and self.state in INTERRUPTED
 
-    def apply(self, sealed: bytes) -> None:
-        """Follow the next batch.
+    def apply(self, sealed: bytes, *, kinds: int = ALL_KINDS) -> event_pb2.EventBatch | None:
+        """Follow the next batch; return it parsed.
+
+        If its header has other kinds of events than `kinds`, it is not followed, and None is
+        returned.
 
         Raises:
             PeerProtocolError: it violates the contract. The transcript must not be used any more.
         """
-        self.apply_batch(self.parse_batch(sealed))
-
-    def apply_batch(self, batch: event_pb2.EventBatch) -> None:
-        """Follow a parsed batch; see `apply`."""
+        batch = self._parse(sealed)
         header = batch.header
+        if header.kinds & ~kinds:
+            return None
         writer = header.origin.task_id
-        count = kinds = 0
+        count = seen_kinds = 0
         for event in batch.events:
             if self.state in TERMINAL:
                 raise self._contract_error("it sent events after its end")
@@ -163,27 +167,24 @@ class Transcript:
                 delta = event.delta
                 texts = list(delta.texts)
                 count += len(texts) or 1
-                kinds |= _DELTA_BIT
+                seen_kinds |= _DELTA_BIT
                 self._on_delta(writer, delta, texts)
                 continue
             kind = self._event_kind(event)
-            kinds |= kind.bit
+            seen_kinds |= kind.bit
             count += event_count(event)
             if kind is EventKind.STATUS:
-                self.state = event.status.status.state
-                if event.status.HasField("usage"):
-                    self.usage = event.status.usage
-                self._read_metadata(event.status.metadata)
-                self._read_status(event.status.status.message)
+                self._on_status(event.status)
             elif kind in (EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_ANSWERED):
                 self._on_approval(event)
             elif kind is EventKind.REWOUND:
                 self._on_rewound(writer, event.rewound.remains)
             elif kind in (EventKind.CREATED, EventKind.TURN_STARTED):
                 self._on_turn(event)
-        if not count or count != header.count or kinds != header.kinds:
+        if not count or count != header.count or seen_kinds != header.kinds:
             raise self._contract_error("a batch does not match its header")
         self.cursor += count
+        return batch
 
     def outcome(self) -> Outcome:
         """Return the outcome of the turn, with the texts that it wrote."""
@@ -240,6 +241,13 @@ class Transcript:
             other_text(message) if self._requests_approval else message_text(message)
         )
 
+    def _on_status(self, change: event_pb2.StatusChanged) -> None:
+        self.state = change.status.state
+        if change.HasField("usage"):
+            self.usage = change.usage
+        self._read_metadata(change.metadata)
+        self._read_status(change.status.message)
+
     def _on_approval(self, event: event_pb2.Event) -> None:
         self.approval_events.append(event)
         if event.HasField("approval_requested"):
@@ -256,12 +264,8 @@ class Transcript:
             self._remaining_chars += artifact.clear()
             artifact.is_earlier = True
 
-    def parse_batch(self, sealed: bytes) -> event_pb2.EventBatch:
-        """Parse the next batch, without following it.
-
-        Raises:
-            PeerProtocolError: it is invalid, of another task, or not the next one.
-        """
+    def _parse(self, sealed: bytes) -> event_pb2.EventBatch:
+        """Parse the next batch; check that it is the next one of the task."""
         try:
             batch = event_pb2.EventBatch.FromString(sealed)
         except DecodeError:

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 async def approvals(call: MeshCall) -> ExitCode:
     """List the tool calls that wait for approval."""
-    from trunkline.cli.mesh_view import open_mesh_view, query_hosts
+    from trunkline.cli.directory import open_directory, query_hosts
     from trunkline.mesh.client.open_approvals import keep_waiting, list_open_approvals
     from trunkline.tasks.approvals import render_arguments
 
-    async with open_mesh_view(call.mesh) as view:
-        found, code = await query_hosts(view, lambda host: list_open_approvals(host, call.account))
+    async with open_directory(call.mesh) as directory:
+        found, code = await query_hosts(
+            directory, lambda host: list_open_approvals(host, call.account)
+        )
         # The longest waiting comes first.
-        pending = await keep_waiting(found, call.account, view.task_host_client)
+        pending = await keep_waiting(found, call.account, directory.client_for_task)
     print_list(
         pending,
         {
@@ -86,14 +88,14 @@ async def _answer(call: MeshCall, request: "task_service_pb2.AnswerApprovalReque
         TaskEndedError: its task has ended.
         PeerUnavailableError: no mesh or no host of the task answers.
     """
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.tasks.approvals import approval_task_id, render_decision
 
     request.account = call.account
     request.task_id = approval_task_id(request.approval_id)
-    async with open_mesh_view(call.mesh, is_traced=True) as view:
+    async with open_directory(call.mesh, is_traced=True) as directory:
         try:
-            host = view.task_host_client(request.task_id)
+            host = directory.client_for_task(request.task_id)
             task = await host.get_task(request.task_id, account=request.account)
             _note_approved(request, task)
             approval = (await host.tasks.AnswerApproval(request)).approval

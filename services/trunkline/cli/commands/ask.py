@@ -130,14 +130,14 @@ async def demo(*, json: JsonOption = False) -> ExitCode:
         print("starting a temporary mesh", flush=True)
     async with start_ephemeral_mesh() as mesh:
         from trunkline.cli.ask import ask_and_show, open_client
-        from trunkline.cli.mesh_view import open_mesh_view
+        from trunkline.cli.directory import open_directory
         from trunkline.cli.trace import fetch_trace, render_trace
         from trunkline.mesh.client.trace_tree import TraceTree
 
         async with open_client(mesh, None, "") as client:
             turns = [await ask_and_show(client, question, as_json=json) for question in _DEMO]
-        async with open_mesh_view(mesh.mesh) as view:
-            spans = await fetch_trace(view.trace_stub(), turns[-1][0].trace_id)
+        async with open_directory(mesh.mesh) as directory:
+            spans = await fetch_trace(directory.trace_stub(), turns[-1][0].trace_id)
     tree = TraceTree.build(spans)
     if json:
         print_json([report.to_json() for report, _ in turns])

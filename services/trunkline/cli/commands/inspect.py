@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 async def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> ExitCode:
     """List the agents on the mesh."""
-    from trunkline.cli.mesh_view import open_mesh_view, print_lost_hosts
+    from trunkline.cli.directory import open_directory, print_lost_hosts
 
-    async with open_mesh_view(mesh) as view:
-        found = [_agent_fields(host, agent) for host in view.hosts for agent in host.agents]
+    async with open_directory(mesh) as directory:
+        found = [_agent_fields(host, agent) for host in directory.hosts for agent in host.agents]
     found.sort(key=lambda agent: agent["name"])
     if json:
         print_json(found)
@@ -29,7 +29,7 @@ async def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> ExitCo
             for row, agent in zip(rows, found, strict=True):
                 row.insert(2, agent["breaker"])
         print_table(titles, rows, empty="no agents")
-    return print_lost_hosts(view.lost_hosts)
+    return print_lost_hosts(directory.lost_hosts)
 
 
 def _agent_fields(
@@ -55,7 +55,7 @@ async def trace(
     json: JsonOption = False,
 ) -> None:
     """Show a trace as a tree of spans. Without an ID, list the latest traces."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.cli.trace import (
         build_trees,
         fetch_trace,
@@ -64,14 +64,14 @@ async def trace(
         to_fields,
     )
 
-    async with open_mesh_view(mesh) as view:
-        client = view.trace_stub()
+    async with open_directory(mesh) as directory:
+        client = directory.trace_stub()
         if not trace_or_task_id:
             await print_latest_traces(client, as_json=json)
             return
         spans = await fetch_trace(client, trace_or_task_id)
         try:
-            view.find_task_host(trace_or_task_id)
+            directory.get_task_host(trace_or_task_id)
         except PeerUnavailableError as error:
             # What the host did last may be missing.
             print_stderr(f"warning: {error}")

@@ -173,10 +173,10 @@ async def release_journals(
     json: JsonOption = False,
 ) -> None:
     """Free journals whose owner is gone. The next process that registers one owns it."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
 
-    async with open_mesh_view(mesh) as view:
-        released = await view.registry_client().release_journals(names)
+    async with open_directory(mesh) as directory:
+        released = await directory.registry.release_journals(names)
     if not released:
         problem = "no journal has such an id or owner; the process that was refused logs both"
         raise InvalidArgumentError(" ".join(names), problem)

@@ -328,12 +328,12 @@ def build_message(
 async def open_messaging(
     call: MeshCall, *, user: str = "", is_traced: bool = False
 ) -> "AsyncGenerator[MessagingClient]":
-    """Yield a client of the messaging service of a mesh; `is_traced` as in `open_mesh_view`."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    """Yield a client of the messaging service of a mesh; `is_traced` as in `open_directory`."""
+    from trunkline.cli.directory import open_directory
     from trunkline.messages.client import MessagingClient
 
-    async with open_mesh_view(call.mesh, is_traced=is_traced) as view:
-        yield MessagingClient(view, account=call.account, caller=user)
+    async with open_directory(call.mesh, is_traced=is_traced) as directory:
+        yield MessagingClient(directory, account=call.account, caller=user)
 
 
 def print_messages(found: Iterable[Stored], *, as_json: bool = False) -> None:

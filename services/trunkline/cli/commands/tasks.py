@@ -47,7 +47,7 @@ async def tasks(
     call: MeshCall,
 ) -> ExitCode:
     """List the latest tasks."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.cli.task_list import (
         TaskQuery,
         fetch_tasks,
@@ -66,13 +66,13 @@ async def tasks(
         state=parse_state(state),
         since=parse_since(since) if since else None,
     )
-    async with open_mesh_view(call.mesh) as view:
+    async with open_directory(call.mesh, follows=follow) as directory:
         if not follow:
-            found, code = await fetch_tasks(view, query)
+            found, code = await fetch_tasks(directory, query)
             empty = "no tasks match" if query.has_filters else _NO_TASKS
             print_tasks(found, empty=empty, as_json=call.json)
             return code
-        async with aclosing(follow_tasks(view, query)) as changes:
+        async with aclosing(follow_tasks(directory, query)) as changes:
             async for changed in changes:
                 for each in changed:
                     print_change(each, as_json=call.json)
@@ -85,13 +85,13 @@ async def task(
     call: MeshCall,
 ) -> None:
     """Show a task: its question, state, route, calls of models and tools, and artifacts."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.cli.task_view import fetch_model_calls, print_task
 
-    async with open_mesh_view(call.mesh) as view:
-        host = view.find_task_host(task_id)
-        snapshot = await view.host_client(host).get_task(task_id, account=call.account)
-        calls = await fetch_model_calls(view, task_id)
+    async with open_directory(call.mesh) as directory:
+        host = directory.get_task_host(task_id)
+        snapshot = await directory.client_at(host.address).get_task(task_id, account=call.account)
+        calls = await fetch_model_calls(directory, task_id)
     print_task(snapshot, calls, host=host.address, as_json=call.json)
 
 
@@ -152,11 +152,11 @@ async def cancel(
     call: MeshCall,
 ) -> None:
     """Cancel a task and its children."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.core.task_states import state_name
 
-    async with open_mesh_view(call.mesh, is_traced=True) as view:
-        client = view.task_host_client(task_id)
+    async with open_directory(call.mesh, is_traced=True) as directory:
+        client = directory.client_for_task(task_id)
         snapshot = await client.cancel_task(
             task_id, account=call.account, reason="by the command line"
         )

@@ -28,7 +28,7 @@ from trunkline.errors import (
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
-    from trunkline.cli.mesh_view import MeshView
+    from trunkline.mesh.client import Directory
 
 group = typer.Typer(invoke_without_command=True)
 
@@ -53,10 +53,10 @@ def _tools_callback(
 @command(group, "list")
 async def list_tools(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """List the tools, and the servers that are not ready."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
 
-    async with open_mesh_view(mesh) as view:
-        listing = await view.tool_client().wait_for_tools(timeout_s=_START_TIMEOUT_S)
+    async with open_directory(mesh) as directory:
+        listing = await directory.tool_client().wait_for_tools(timeout_s=_START_TIMEOUT_S)
     if json:
         print_json(message_to_dict(listing, with_proto_names=True))
         return
@@ -175,14 +175,14 @@ async def log_in(
     browser: Annotated[bool, flag("Open the page in a browser.", "--browser/--no-browser")] = True,
 ) -> None:
     """Sign in to an MCP server by OAuth. The mesh stores and refreshes the tokens."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.cli.tool_sign_in import SIGN_IN_S, receive_redirect
 
     async with (
-        open_mesh_view(mesh) as view,
+        open_directory(mesh) as directory,
         receive_redirect(port) as (redirect_uri, redirect),
     ):
-        client = view.tool_client()
+        client = directory.tool_client()
         url = await client.start_sign_in(server, redirect_uri)
         redirect.state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         print_stderr("Open this page to sign in:")
@@ -210,13 +210,13 @@ def server_state(server: tool_service_pb2.ToolServer) -> str:
 
 async def fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
     """Return a tool of a mesh; raises as `_find_tool`."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
 
-    async with open_mesh_view(mesh) as view:
-        return await _find_tool(view, name)
+    async with open_directory(mesh) as directory:
+        return await _find_tool(directory, name)
 
 
-async def _find_tool(view: "MeshView", name: str) -> tool_service_pb2.Tool:
+async def _find_tool(directory: "Directory", name: str) -> tool_service_pb2.Tool:
     """Return a tool. Waits for its server if that is starting, and for no other.
 
     Raises:
@@ -226,7 +226,7 @@ async def _find_tool(view: "MeshView", name: str) -> tool_service_pb2.Tool:
     from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
 
     server, _, tool_name = name.partition("/")
-    client = view.tool_client()
+    client = directory.tool_client()
     listing = await client.wait_for_tools((server,), timeout_s=TOOL_SERVERS_TIMEOUT_S)
     for tool in listing.tools:
         if (tool.server, tool.name) == (server, tool_name):

@@ -64,13 +64,13 @@ async def list_webhooks(
     json: JsonOption = False,
 ) -> ExitCode:
     """List the webhooks of all hosts, newest first."""
-    from trunkline.cli.mesh_view import open_mesh_view, query_hosts
+    from trunkline.cli.directory import open_directory, query_hosts
 
     wanted = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     if state:
         wanted = choose("--state", state, STATES)
-    async with open_mesh_view(mesh) as view:
-        found, code = await query_hosts(view, lambda host: host.list_webhooks(state=wanted))
+    async with open_directory(mesh) as directory:
+        found, code = await query_hosts(directory, lambda host: host.list_webhooks(state=wanted))
     found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
     print_list(found, COLUMNS, to_fields, as_json=json, empty="no webhooks")
     return code
@@ -85,10 +85,10 @@ async def show_webhooks(
     json: JsonOption = False,
 ) -> None:
     """Show the delivery of a task's webhooks. Exits 1 if there are none."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
 
-    async with open_mesh_view(mesh) as view:
-        found = await view.task_host_client(task_id).list_webhooks(task_id)
+    async with open_directory(mesh) as directory:
+        found = await directory.client_for_task(task_id).list_webhooks(task_id)
     selected = [webhook for webhook in found if config_id in ("", webhook.config.id)]
     if not selected:
         raise webhook_not_found(task_id, config_id)
@@ -110,10 +110,10 @@ async def replay_webhooks(
     json: JsonOption = False,
 ) -> None:
     """Send failed events again, after the last event that arrived."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
 
-    async with open_mesh_view(mesh) as view:
-        client = view.task_host_client(task_id)
+    async with open_directory(mesh) as directory:
+        client = directory.client_for_task(task_id)
         try:
             count = await client.replay_webhook(task_id, config_id, from_start=from_start)
         except TaskNotFoundError:

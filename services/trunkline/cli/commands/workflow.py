@@ -301,11 +301,11 @@ async def pause(
     call: MeshCall,
 ) -> None:
     """Pause a task: running nodes finish, and no further node begins."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.cli.workflows import print_state
 
-    async with open_mesh_view(call.mesh, is_traced=True) as view:
-        client = view.task_host_client(task_id)
+    async with open_directory(call.mesh, is_traced=True) as directory:
+        client = directory.client_for_task(task_id)
         print_state(await client.pause_task(task_id, account=call.account), as_json=call.json)
 
 
@@ -316,11 +316,11 @@ async def resume(
     call: MeshCall,
 ) -> None:
     """Resume a paused task."""
-    from trunkline.cli.mesh_view import open_mesh_view
+    from trunkline.cli.directory import open_directory
     from trunkline.cli.workflows import print_state
 
-    async with open_mesh_view(call.mesh, is_traced=True) as view:
-        client = view.task_host_client(task_id)
+    async with open_directory(call.mesh, is_traced=True) as directory:
+        client = directory.client_for_task(task_id)
         print_state(await client.resume_task(task_id, account=call.account), as_json=call.json)
 
 

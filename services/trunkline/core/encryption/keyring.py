@@ -23,8 +23,10 @@ from trunkline.core.encryption.key_source import (
 from trunkline.core.encryption.keyring_file import KeyringFile, new_data_key
 from trunkline.core.private_files import (
     PRIVATE_FOLDER,
+    FileVersion,
     create_private_folder,
     lock_file,
+    read_file_version,
     read_private_file,
     write_private_file,
 )
@@ -62,7 +64,7 @@ class Keyring:
         self._keys = tuple(keys)
         self._source = source
         self._secrets: dict[int, bytes] = {}
-        self._stat: tuple[int, int] = (0, 0)
+        self._version: FileVersion | None = None
         self._load(content)
 
     @classmethod
@@ -81,7 +83,7 @@ class Keyring:
             if completed is not content:
                 write_private_file(path, completed.to_json())
             keyring = cls(path, completed, keys, source)
-            keyring._stat = _stat(path)
+            keyring._version = read_file_version(path)
             return keyring
 
     @classmethod
@@ -98,7 +100,7 @@ class Keyring:
         keys = source.read()
         _check_keys(content, keys, source, path)
         keyring = cls(path, content, keys, source)
-        keyring._stat = _stat(path)
+        keyring._version = read_file_version(path)
         return keyring
 
     @property
@@ -163,7 +165,7 @@ class Keyring:
         if name in self._read_journals(self._content):
             return
         with _lock(self.path):
-            is_current = _stat(self.path) == self._stat
+            is_current = read_file_version(self.path) == self._version
             content = _read(self.path) or self._content
             names = json.dumps(sorted({*self._read_journals(content), name}))
             journals = self._journals_cipher().encrypt(names.encode(), _JOURNALS)
@@ -172,7 +174,7 @@ class Keyring:
             self._content = content
             # Other changes since the last reading remain for `refresh`.
             if is_current:
-                self._stat = _stat(self.path)
+                self._version = read_file_version(self.path)
 
     def _read_journals(self, content: KeyringFile) -> list[str]:
         if not self.is_encrypting or not content.encrypted_journals:
@@ -195,7 +197,7 @@ class Keyring:
         keys is read again, too. If that does not help, the process continues with its present
         keys.
         """
-        if (stat := _stat(self.path)) == self._stat:
+        if (version := read_file_version(self.path)) == self._version:
             return False
         try:
             content = _read(self.path)
@@ -206,7 +208,7 @@ class Keyring:
         except ConfigurationError as error:
             logger.warning("keyring.not_read", extra={"problem": error.problem})
             return False
-        self._stat = stat
+        self._version = version
         logger.info("keyring.read_again", extra={"data_keys": len(self._secrets)})
         return True
 
@@ -374,15 +376,6 @@ def _read(path: Path) -> KeyringFile | None:
 def _unusable_folder(path: Path, error: OSError) -> ConfigurationError:
     problem = f"can't be used: {error.strerror or error}; choose another with --data"
     return ConfigurationError(f"data directory {path.parent.parent}", problem)
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    try:
-        # Path.stat would cost twice as much.
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return (0, 0)
-    return (status.st_ino, status.st_mtime_ns)
 
 
 @contextlib.contextmanager

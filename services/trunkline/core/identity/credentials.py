@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import grpc
 
 from trunkline.core.identity.names import MESH_NAME, Identity
-from trunkline.core.private_files import read_private_file
+from trunkline.core.private_files import FileVersion, read_file_version, read_private_file
 from trunkline.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class MeshCredentials:
         self.roots_file: Path = roots
         self._files = (certificate, key, roots)
         self._lock = threading.Lock()
-        self._stamp = self._read_stamp()
+        self._versions = self._read_versions()
         self._pem = self._read()
         self._generation = 1
         self._check_at = time.monotonic() + _CHECK_S
@@ -190,10 +190,10 @@ class MeshCredentials:
             if not is_forced and time.monotonic() < self._check_at:
                 return
             self._check_at = time.monotonic() + _CHECK_S
-            stamp = self._read_stamp()
-            if stamp == self._stamp:
+            versions = self._read_versions()
+            if versions == self._versions:
                 return
-            self._stamp = stamp
+            self._versions = versions
             try:
                 self._pem = self._read()
             except ConfigurationError as error:
@@ -203,16 +203,8 @@ class MeshCredentials:
             self._generation += 1
             logger.info("identity.renewed", extra={"file": str(self._files[0])})
 
-    def _read_stamp(self) -> tuple[tuple[int, int, int], ...]:
-        stamps = []
-        for file in self._files:
-            try:
-                info = file.stat()
-            except OSError:
-                stamps.append((0, 0, 0))
-            else:
-                stamps.append((info.st_ino, info.st_size, info.st_mtime_ns))
-        return tuple(stamps)
+    def _read_versions(self) -> list[FileVersion | None]:
+        return [read_file_version(file) for file in self._files]
 
     def _read(self) -> _Pem:
         """Read the files, again if they change meanwhile.
@@ -221,18 +213,18 @@ class MeshCredentials:
             ConfigurationError: a file can't be read or used.
         """
         for _ in range(_READS):
-            stamp = self._read_stamp()
+            versions = self._read_versions()
             try:
                 pem = self._read_once()
                 self.identify(pem.facts.uri)
             except ConfigurationError:
-                if stamp == self._read_stamp():
+                if versions == self._read_versions():
                     raise
             except ValueError as error:
                 problem = f"{pem.facts.uri} is no identity of a mesh; set its role: {error}"
                 raise ConfigurationError(str(self.certificate_file), problem) from error
             else:
-                if stamp == self._read_stamp():
+                if versions == self._read_versions():
                     return pem
         raise ConfigurationError(str(self.certificate_file), "changes all the time")
 

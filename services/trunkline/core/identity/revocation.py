@@ -8,6 +8,7 @@ from typing import Final
 
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.identity.names import Identity
+from trunkline.core.private_files import FileVersion, read_file_version
 from trunkline.errors import ConfigurationError, UnauthenticatedError
 
 # Clocks of machines differ.
@@ -89,7 +90,7 @@ class RevocationList:
         """`on_change` gets the instances whenever they change."""
         self._folder = folder
         self._on_change = on_change
-        self._stamp = 0
+        self._version: FileVersion | None = None
         self._revoked: frozenset[str] = frozenset()
 
     def refresh(self) -> frozenset[str]:
@@ -98,14 +99,11 @@ class RevocationList:
         Raises:
             ConfigurationError: the file can't be read.
         """
-        try:
-            stamp = self._folder.joined.stat().st_mtime_ns
-        except OSError:
-            return self._revoked
-        if stamp != self._stamp:
+        version = read_file_version(self._folder.joined)
+        if version not in (None, self._version):
             processes = _read(self._folder).values()
             revoked = frozenset(process.instance for process in processes if process.is_revoked)
-            self._stamp = stamp
+            self._version = version
             if revoked != self._revoked:
                 self._revoked = revoked
                 self._on_change(revoked)

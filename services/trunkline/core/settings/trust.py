@@ -46,12 +46,9 @@ class TrustedFolder:
 class TrustStore:
     """The folders that the user trusted, as one file for each in the folder of the user's state."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Use a folder, by default `trusted` in the user's state folder.
-
-        The folder is made when needed.
-        """
-        self._folder = folder or user_state_folder() / "trusted"
+    def __init__(self) -> None:
+        """Use the folder `trusted` in the user's state folder. It is made when needed."""
+        self._folder = user_state_folder() / "trusted"
 
     def check(self, folder: Path, content: bytes) -> Trust:
         """Return the user's decision about a folder whose settings file has this content.

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
@@ -19,14 +20,14 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_journal_id
 from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.host import HostClient
-from trunkline.mesh.client.mesh_words import TRACE_SERVICE
+from trunkline.mesh.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE
 from trunkline.mesh.client.resuming_stream import (
     PATIENCE_S,
     ResumingStream,
     SubmitStream,
     WatchStream,
 )
-from trunkline.mesh.client.services import RegistryClient
+from trunkline.mesh.client.services import RegistryClient, ToolClient
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -45,6 +46,8 @@ AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is ba
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
+START_S: Final = 15.0
+"""The time in which all processes of a mesh that start at once have registered."""
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _MAX_JOURNALS = 1000
 
@@ -53,14 +56,15 @@ class Directory:
     """Watches the registry while it is open, and finds the hosts of agents and tasks.
 
     While the registry is unavailable, its last update stays valid. Opening the directory does not
-    wait for the registry; `wait_until` does.
+    wait for the registry; `wait_until` does. A caller that needs the hosts of one moment only calls
+    `read` in place of opening it.
     """
 
     def __init__(self, channels: ChannelPool, registry_address: str) -> None:
         self._channels = channels
         self._registry_address = registry_address
         self._registry_name = f"the registry at {registry_address}"
-        self._registry = RegistryClient(channels.get(registry_address))
+        self.registry: RegistryClient = RegistryClient(channels.get(registry_address))
         self._clients: dict[str, HostClient] = {}
         self._journals: dict[str, str] = {}
         self._agents: dict[
@@ -71,8 +75,11 @@ class Directory:
         self._exit_stack = AsyncExitStack()
         # After a restart of the registry, an agent or a task that no host has may still exist.
         self._has_missing_hosts = False
-        # Services that some host serves, or did before.
+        self._tool_client: ToolClient | None = None
+        self._seen_services: set[str] = set()
         self._expected_services: set[str] = set()
+        # When the registry answered first, by the monotonic clock.
+        self._answered_s: float | None = None
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.lost_hosts: tuple[registry_service_pb2.Host, ...] = ()
         """The latest hosts that died, with the journals that no other host has."""
@@ -90,6 +97,17 @@ class Directory:
         exc_tb: TracebackType | None,
     ) -> bool | None:
         return await self._exit_stack.__aexit__(exc_type, exc_val, exc_tb)
+
+    async def read(self) -> None:
+        """Read the hosts once.
+
+        Raises:
+            PeerError: the registry does not answer.
+        """
+        found = await self.registry.read_hosts()
+        self.lost_hosts = tuple(found.lost_hosts)
+        self._note_journals(found.lost_hosts)
+        self._apply(found.hosts)
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, sorted."""
@@ -158,16 +176,30 @@ class Directory:
             return self._channels.get(address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
 
+    def tool_client(self) -> ToolClient:
+        """Return a client of the tool adapter; raises what `channel_for_service` raises."""
+        channel = self.channel_for_service(TOOL_SERVICE)
+        if self._tool_client is None or self._tool_client.channel is not channel:
+            self._tool_client = ToolClient(channel)
+        return self._tool_client
+
     def expect_service(self, full_name: str) -> None:
-        """Note that the mesh has a service, as a process knows from an earlier run."""
+        """Expect a host with this service to appear shortly after the first answer of the registry.
+
+        After a restart of all processes, a host may be ready before those that it needs.
+        """
         self._expected_services.add(full_name)
 
     def is_service_expected(self, full_name: str) -> bool:
-        """Return False if the registry has answered, and no host is known to have the service.
+        """Return whether a host may serve this soon, if none does now.
 
-        If no host serves an expected service, its process is away and may soon be back.
+        It may if a host did before, because its process may start again. It may as well if
+        `expect_service` was called, and the registry has answered for less than `START_S` seconds.
         """
-        return self.revision == 0 or full_name in self._expected_services
+        if full_name in self._seen_services:
+            return True
+        is_starting = self._answered_s is None or time.monotonic() < self._answered_s + START_S
+        return is_starting and full_name in self._expected_services
 
     def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a stub of the span store.
@@ -321,7 +353,7 @@ class Directory:
         while True:
             try:
                 missing = self.hosts
-                async with aclosing(self._registry.watch_agents()) as updates:
+                async with aclosing(self.registry.watch_agents()) as updates:
                     async for update in updates:
                         backoff.reset()
                         missing = _find_missing_hosts(missing, update)
@@ -362,7 +394,7 @@ class Directory:
             agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
         }
         self._note_journals(hosts)
-        self._expected_services.update(name for host in hosts for name in host.services)
+        self._seen_services.update(name for host in hosts for name in host.services)
         for address in called - addresses - {self._registry_address}:
             self._channels.retire(address)
         changed = self._channels.expect(hosts, registry_address=self._registry_address)
@@ -374,6 +406,8 @@ class Directory:
             for address, client in self._clients.items()
             if address in addresses - changed
         }
+        if self._answered_s is None:
+            self._answered_s = time.monotonic()
         self.revision += 1
         event, self._change_event = self._change_event, asyncio.Event()
         event.set()

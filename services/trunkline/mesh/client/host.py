@@ -141,7 +141,7 @@ class HostClient:
         call: BatchCall[task_service_pb2.WatchTaskResponse]
         with canceling(watch(request)) as call:
             first_response = await call.read_first()
-            stream = TaskStream(first_response, call.batches(), call)
+            stream = TaskStream(first_response, call.batches())
             # It may hold a large snapshot, and the stream may last for days.
             del first_response
             yield stream

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from trunkline.errors import PeerError
+from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_watch import journal_addresses
-from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +29,12 @@ class HostResults(Generic[_Result]):
 
 
 async def query_hosts(
-    hosts: Sequence[registry_service_pb2.Host],
-    client_at: Callable[[str], HostClient],
+    directory: Directory,
     query: Callable[[HostClient], Awaitable[_Result]],
 ) -> HostResults[_Result]:
     """Query every host that has a journal, several at once.
 
-    `client_at` returns a client of the host at an address. A host that can't be reached is left
-    out, since the other hosts can still be shown.
+    A host that can't be reached is left out, since the other hosts can still be shown.
 
     Raises:
         TrunklineError: a host refused the query.
@@ -48,7 +46,7 @@ async def query_hosts(
     async def ask(address: str) -> None:
         async with slots:
             try:
-                results.answers.append(await query(client_at(address)))
+                results.answers.append(await query(directory.client_at(address)))
             except PeerError as error:
                 extra = {"peer": address, "problem": str(error)}
                 logger.info("mesh.host_left_out", extra=extra)
@@ -57,7 +55,7 @@ async def query_hosts(
                 refusals.append(error)
 
     async with asyncio.TaskGroup() as group:
-        for address in sorted(journal_addresses(hosts)):
+        for address in sorted(journal_addresses(directory.hosts)):
             group.create_task(ask(address))
     if refusals:
         raise refusals[0]

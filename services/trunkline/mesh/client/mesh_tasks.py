@@ -53,9 +53,7 @@ async def list_mesh_tasks(
         PeerError: no host answers.
     """
     size = parse_page_size(request)
-    found = await query_hosts(
-        directory.hosts, directory.client_at, lambda host: host.tasks.ListTasks(request)
-    )
+    found = await query_hosts(directory, lambda host: host.tasks.ListTasks(request))
     if found.failures and not found.answers:
         raise found.failures[0]
     is_incomplete = bool(found.failures or directory.lost_hosts)

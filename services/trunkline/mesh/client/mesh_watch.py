@@ -39,12 +39,9 @@ class MeshWatch(Generic[_Item]):
         self,
         directory: Directory,
         watch_host: Callable[[HostClient], AsyncGenerator[HostChanges[_Item], None]],
-        *,
-        limit: int = _MAX_PENDING,
     ) -> None:
         self._directory = directory
         self._watch_host = watch_host
-        self._limit = limit
         self._pending: dict[Hashable, _Item] = {}
         self._is_incomplete = False
         self._error: TrunklineError | None = None
@@ -119,7 +116,7 @@ class MeshWatch(Generic[_Item]):
         for key, item in response.items:
             self._pending.pop(key, None)
             self._pending[key] = item
-        if len(self._pending) > self._limit:
+        if len(self._pending) > _MAX_PENDING:
             self._drop()
         if self._pending:
             self._ready.set()

@@ -372,9 +372,9 @@ class BatchCall(StreamCall[_Response]):
         return latest
 
     def set_sink(self, sink: BatchSink) -> None:
-        """Pass batches to `sink`; see `TrunkStreamCall.set_sink`. A plain call never calls it."""
+        """Pass batches to `sink`; see `TrunkStreamCall.sink`. A plain call never calls it."""
         if self._trunk_call is not None:
-            self._trunk_call.set_sink(sink)
+            self._trunk_call.sink = sink
 
     def cancel(self) -> None:
         """End the call."""

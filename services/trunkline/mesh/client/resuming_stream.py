@@ -140,9 +140,10 @@ class ResumingStream(TaskStream):
         self._close()
 
     def set_sink(self, sink: BatchSink) -> None:
-        """Pass batches to `sink` as they arrive; see `TaskStream.set_sink`."""
+        """Pass batches to `sink` as they arrive, also after a cut; see `BatchCall.set_sink`."""
         self._sink = sink
-        super().set_sink(sink)
+        if self._call is not None:
+            self._call.set_sink(sink)
 
     @abstractmethod
     async def _next_request(self) -> _Request:

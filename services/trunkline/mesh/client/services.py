@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
-    Callable,
     Mapping,
     Sequence,
 )
@@ -32,10 +30,6 @@ from trunkline.v1 import (
 SIGN_IN_TIMEOUT_S = 60.0
 TOOL_SERVERS_TIMEOUT_S = 60.0
 """A call waits this long for MCP servers that are starting."""
-
-OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
-OnTask: TypeAlias = Callable[[str], Awaitable[None]]
-"""Called with the handle of the task that a call became."""
 
 
 class RegistryClient:
@@ -140,6 +134,7 @@ class ToolClient:
     """Calls ToolService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: MeshChannel) -> None:
+        self.channel: MeshChannel = channel
         self._breaker = channel.breaker
         self._stub: tool_service_pb2_grpc.ToolServiceAsyncStub = (
             tool_service_pb2_grpc.ToolServiceStub(channel)
@@ -177,16 +172,13 @@ class ToolClient:
         raise PeerProtocolError("the tool adapter", "a call ended without a list")
 
     async def call_tool(
-        self,
-        request: tool_service_pb2.CallToolRequest,
-        *,
-        on_progress: OnProgress,
-        on_task: OnTask | None = None,
-    ) -> tool_service_pb2.ToolResult:
-        """Call a tool and return its result. Cancellation cancels the tool.
+        self, request: tool_service_pb2.CallToolRequest
+    ) -> AsyncGenerator[tool_service_pb2.CallToolResponse, None]:
+        """Call a tool: yield its progress, and last its result.
 
-        The request's deadline is the call's. `on_task` is called with the handle if the call
-        becomes a task, which then has to be canceled by `cancel_tool_task`.
+        Closing the iterator before the result cancels the tool. The request's deadline is the
+        call's. If a response has a task, the call became that task, which then has to be canceled
+        by `cancel_tool_task`.
 
         Raises:
             PeerProtocolError: the adapter ends the call without a result.
@@ -199,14 +191,13 @@ class ToolClient:
             canceling(self._stub.CallTool(request, timeout=timeout_s)) as responses,
         ):
             async for response in responses:
-                match response.WhichOneof("payload"):
-                    case "progress":
-                        await on_progress(response.progress)
-                    case "task" if on_task is not None:
-                        await on_task(response.task.handle)
-                    case "result":
-                        return response.result
-        raise PeerProtocolError("the tool adapter", "a call ended without a result")
+                if response.HasField("result"):
+                    break
+                yield response
+            else:
+                raise PeerProtocolError("the tool adapter", "a call ended without a result")
+        # The call has ended for the breaker, whatever its reader does with the result.
+        yield response
 
     async def cancel_tool_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Tell an MCP server that a task is wanted no more."""

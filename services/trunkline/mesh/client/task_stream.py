@@ -1,10 +1,8 @@
 """An open stream of one task: its snapshot, then batches of events."""
 
 from collections.abc import AsyncIterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from trunkline.mesh.client.methods import BatchCall
-from trunkline.mesh.client.trunk_connection import BatchSink, TrunkStreamCall
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -29,11 +27,8 @@ class TaskStream:
         self,
         first_response: TaskStreamResponse | None,
         batches: AsyncIterator[list[bytes]],
-        call: BatchCall[Any] | TrunkStreamCall | None = None,
     ) -> None:
-        """`call` is the call of the batches. A stream over several calls sets each one itself."""
         self._batches = batches
-        self._call = call
         self.snapshot: snapshot_pb2.TaskSnapshot | None = None
         self.message: message_pb2.Message | None = None
         if first_response is not None:
@@ -50,11 +45,6 @@ class TaskStream:
         """Return the snapshot and release it."""
         snapshot, self.snapshot = self.snapshot, None
         return snapshot
-
-    def set_sink(self, sink: BatchSink) -> None:
-        """Pass batches to `sink` as they arrive; see `BatchCall.set_sink`."""
-        if self._call is not None:
-            self._call.set_sink(sink)
 
     def __aiter__(self) -> AsyncIterator[list[bytes]]:
         return self._batches

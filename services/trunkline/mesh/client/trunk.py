@@ -33,7 +33,7 @@ class Trunk:
     reconnects unless the peer's breaker is open.
     """
 
-    def __init__(  # noqa: PLR0913  all but the channel by name
+    def __init__(
         self,
         connect: ConnectCallable,
         *,
@@ -41,13 +41,12 @@ class Trunk:
         group: asyncio.TaskGroup,
         breaker: Breaker,
         ping_s: float,
-        connect_s: float = CONNECT_S,
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
         """`connect` starts a call of CONNECT_METHOD. `group` owns the trunk's tasks until `close`.
 
         A peer that sends nothing for `ping_s` seconds has failed. For its first message it has
-        `connect_s` seconds. `generation` returns the number of this process's certificate: when it
+        CONNECT_S seconds. `generation` returns the number of this process's certificate: when it
         changes, later calls use a new connection, and open calls keep theirs.
         """
         self.peer = peer
@@ -57,7 +56,6 @@ class Trunk:
         self._connect = connect
         self._group = group
         self._ping_s = ping_s
-        self._connect_s = connect_s
         self._generation = generation
         self._connection: TrunkClientConnection | None = None
         self._connected_with = 0
@@ -153,7 +151,7 @@ class Trunk:
             self._connect,
             peer=self.peer,
             ping_s=self._ping_s,
-            connect_s=self._connect_s,
+            connect_s=CONNECT_S,
             on_message=self._on_message,
         )
         # The connection must not inherit the context variables of its first caller.

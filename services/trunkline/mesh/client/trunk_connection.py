@@ -69,8 +69,7 @@ class TrunkStreamCall:
     """A streaming call on a trunk. Iterating yields lists of batches, in order.
 
     A reader that asks for more returns the credit of what it has read, so at most one window of
-    batches waits for a slow reader. While the reader waits, batches go to `sink` first if one is
-    set. The reader wakes only for the rest.
+    batches waits for a slow reader.
     """
 
     __slots__ = (
@@ -95,6 +94,8 @@ class TrunkStreamCall:
         self.is_over: bool = False
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
+        """Takes batches as they arrive while the reader waits; the reader gets the rest. Waking the
+        reader costs more than handling most batches."""
         self._connection = connection
         self._on_end = on_end
         self._first_response: bytes | None = None
@@ -152,13 +153,6 @@ class TrunkStreamCall:
             await self._wait()
         response, self._first_response = self._first_response, b""
         return response
-
-    def set_sink(self, sink: BatchSink) -> None:
-        """Pass batches to `sink` as they arrive while the reader waits; the reader gets the rest.
-
-        Waking the reader costs more than handling most batches.
-        """
-        self.sink = sink
 
     def take_latest(self) -> bytes:
         """Return the last batch that the reader or the sink got since the previous call, or b""."""
@@ -276,7 +270,13 @@ class TrunkClientConnection:
         self._task = asyncio.current_task()
         error: TrunklineError = PeerUnavailableError(self.peer, "its channel is closed")
         try:
-            error = await self._serve()
+            error = await self._exchange()
+            if _hides_status(error) and not self.has_connected:
+                error = await self._read_refusal(error)
+            if _hides_status(error):
+                error = PeerUnavailableError(self.peer, "it ended the stream of all calls")
+        except TrunklineError as refusal:
+            error = refusal
         except Exception:
             # Our own defect. The peer may be healthy.
             logger.exception("trunk.failed", extra={"peer": self.peer})
@@ -330,17 +330,6 @@ class TrunkClientConnection:
         """Let the peer send this many more bytes of a stream."""
         self._next.credits.add(call_id=call_id, bytes=size_bytes)
         self._has_work.set()
-
-    async def _serve(self) -> TrunklineError:
-        try:
-            reason = await self._exchange()
-            if _hides_status(reason) and not self.has_connected:
-                reason = await self._read_refusal(reason)
-        except TrunklineError as error:
-            return error
-        if _hides_status(reason):
-            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
-        return reason
 
     async def _exchange(self) -> TrunklineError:
         """Exchange messages with the peer until the stream ends; return the reason."""

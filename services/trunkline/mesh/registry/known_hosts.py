@@ -8,6 +8,7 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from trunkline.core.private_files import write_private_file
+from trunkline.core.runtime import finish
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import registry_service_pb2
 
@@ -21,7 +22,6 @@ class KnownHostsFile:
         """Without a path, nothing is kept."""
         self._path = path
         self._saved = registry_service_pb2.ListAgentsResponse()
-        self._saving = asyncio.Lock()
 
     def load(self) -> Sequence[registry_service_pb2.Host]:
         """Return the saved hosts, the lost ones first.
@@ -46,24 +46,24 @@ class KnownHostsFile:
         live: Iterable[registry_service_pb2.Host],
         lost: Iterable[registry_service_pb2.Host],
     ) -> None:
-        """Save the hosts with journals, unless they are saved already. A failure is logged."""
-        if self._path is None:
+        """Save the hosts with journals, unless they are saved already. A failure is logged.
+
+        Calls must not overlap. A canceled caller waits for the end of the write.
+        """
+        current = registry_service_pb2.ListAgentsResponse(
+            hosts=[_shorten(host) for host in live if host.journal_ids],
+            lost_hosts=[_shorten(host) for host in lost],
+        )
+        if self._path is None or current == self._saved:
             return
-        async with self._saving:
-            current = registry_service_pb2.ListAgentsResponse(
-                hosts=[_shorten(host) for host in live if host.journal_ids],
-                lost_hosts=[_shorten(host) for host in lost],
-            )
-            if current == self._saved:
-                return
-            content = json_format.MessageToJson(current).encode()
-            try:
-                # In a thread, because it waits for the disk.
-                await asyncio.to_thread(write_private_file, self._path, content)
-            except ConfigurationError as error:
-                logger.error("registry.hosts_not_saved", extra={"problem": str(error)})
-            else:
-                self._saved = current
+        content = json_format.MessageToJson(current).encode()
+        loop = asyncio.get_running_loop()
+        try:
+            await finish(loop.run_in_executor(None, write_private_file, self._path, content))
+        except ConfigurationError as error:
+            logger.error("registry.hosts_not_saved", extra={"problem": str(error)})
+        else:
+            self._saved = current
 
 
 def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:

@@ -51,23 +51,12 @@ class LeaseTable:
         over, and removes these journals from all other hosts.
 
         Raises:
-            InvalidArgumentError: the id is missing, or the address is neither HOST:PORT nor a Unix
-                socket.
-            AgentNameTakenError: another live host has one of its agents.
+            InvalidArgumentError, AgentNameTakenError: as `check`.
         """
-        if not host.host_id:
-            raise InvalidArgumentError("host", "needs a host_id")
-        _check_address(host.address)
-        self.expire()
-        journals = set(host.journal_ids)
-        replaced = [
-            host_id
-            for host_id, lease in self._leases.items()
-            if host_id == host.host_id or host_id in journals or lease.host.address == host.address
-        ]
-        self._check_names(host, replaced)
-        for host_id in replaced:
+        self.check(host)
+        for host_id in self._find_replaced(host):
             del self._leases[host_id]
+        journals = set(host.journal_ids)
         for lease in self._leases.values():
             lease.host.journal_ids[:] = [
                 journal_id for journal_id in lease.host.journal_ids if journal_id not in journals
@@ -77,6 +66,27 @@ class LeaseTable:
         self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
         self.forget_lost(journals)
         self.revision += 1
+
+    def check(self, host: registry_service_pb2.Host) -> None:
+        """Check that a host can be registered.
+
+        Raises:
+            InvalidArgumentError: the id is missing, or the address is neither HOST:PORT nor a Unix
+                socket.
+            AgentNameTakenError: another live host has one of its agents.
+        """
+        if not host.host_id:
+            raise InvalidArgumentError("host", "needs a host_id")
+        _check_address(host.address)
+        self.expire()
+        names = {agent.card.name for agent in host.agents}
+        replaced = self._find_replaced(host)
+        for host_id, lease in self._leases.items():
+            if host_id in replaced:
+                continue
+            for agent in lease.host.agents:
+                if agent.card.name in names:
+                    raise AgentNameTakenError(agent.card.name, lease.host.address)
 
     def find(self, host_id: str) -> registry_service_pb2.Host | None:
         """Return the live host with an id."""
@@ -156,14 +166,13 @@ class LeaseTable:
     def _count_hosts(self) -> Sequence[Reading]:
         return [((), len(self._leases))]
 
-    def _check_names(self, host: registry_service_pb2.Host, replaced: list[str]) -> None:
-        names = {agent.card.name for agent in host.agents}
-        for host_id, lease in self._leases.items():
-            if host_id in replaced:
-                continue
-            for agent in lease.host.agents:
-                if agent.card.name in names:
-                    raise AgentNameTakenError(agent.card.name, lease.host.address)
+    def _find_replaced(self, host: registry_service_pb2.Host) -> list[str]:
+        """Return the ids of the live hosts that the registration of a host removes."""
+        return [
+            host_id
+            for host_id, lease in self._leases.items()
+            if host_id in {host.host_id, *host.journal_ids} or lease.host.address == host.address
+        ]
 
 
 def _check_address(address: str) -> None:

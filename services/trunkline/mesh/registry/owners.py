@@ -8,6 +8,7 @@ from typing import Final
 
 from trunkline.core.identity import Identity, Role
 from trunkline.core.private_files import write_private_file
+from trunkline.core.runtime import finish
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
 from trunkline.v1 import registry_service_pb2
 
@@ -42,7 +43,7 @@ class OwnerTable:
             ConfigurationError: the file can't be read.
         """
         self._file = file
-        self._saving = asyncio.Lock()
+        self._changing = asyncio.Lock()
         # Subjects by journal, the oldest first.
         self._owners: dict[str, str] = {} if file is None else _load(file)
 
@@ -131,18 +132,21 @@ class OwnerTable:
     async def record(self, journal_ids: Iterable[str], identity: Identity) -> None:
         """Make a process the owner of the journals that have none.
 
+        A write that is slower than the caller's deadline goes on, so that a repeated call succeeds.
+
         Raises:
-            ConfigurationError: the file can't be written.
+            ConfigurationError: the file can't be written, so that the owners are unchanged.
         """
-        new_ids = set(journal_ids) - self._owners.keys()
-        if not new_ids:
+        wanted = sorted(set(journal_ids))
+        if self._owners.keys() >= set(wanted):
             return
-        self._owners |= dict.fromkeys(sorted(new_ids), identity.subject)
-        # Of the same owner, so that no owner can make the registry forget the journals of others.
-        own = [journal for journal, owner in self._owners.items() if owner == identity.subject]
-        for journal_id in own[:-_MAX_JOURNALS]:
-            del self._owners[journal_id]
-        await self._save()
+        async with self._changing:
+            owners = dict.fromkeys(wanted, identity.subject) | self._owners
+            # Of the same owner, so that no owner can make the registry forget others' journals.
+            own = [journal for journal, owner in owners.items() if owner == identity.subject]
+            for journal_id in own[:-_MAX_JOURNALS]:
+                del owners[journal_id]
+            await self._replace(owners)
 
     async def release(self, names: Collection[str]) -> dict[str, str]:
         """Forget the owners of journals; return them by journal.
@@ -150,26 +154,37 @@ class OwnerTable:
         `names` are ids of journals, and owners such as `agents/math`, all of whose journals count.
 
         Raises:
-            ConfigurationError: the file can't be written.
+            ConfigurationError: the file can't be written, so that the owners are unchanged.
         """
-        released = {
-            journal_id: owner
-            for journal_id, owner in self._owners.items()
-            if journal_id in names or owner in names
-        }
-        if released:
-            for journal_id in released:
-                del self._owners[journal_id]
-            await self._save()
+        async with self._changing:
+            released = {
+                journal_id: owner
+                for journal_id, owner in self._owners.items()
+                if journal_id in names or owner in names
+            }
+            owners = {
+                journal_id: owner
+                for journal_id, owner in self._owners.items()
+                if journal_id not in released
+            }
+            await self._replace(owners)
         return released
 
-    async def _save(self) -> None:
-        if self._file is None:
+    async def _replace(self, owners: dict[str, str]) -> None:
+        """Use other owners once the file has them. A canceled caller waits for the file."""
+        if self._file is None or owners == self._owners:
+            self._owners = owners
             return
-        # In a thread, because it waits for the disk.
-        async with self._saving:
-            content = json.dumps(self._owners).encode()
-            await asyncio.to_thread(write_private_file, self._file, content)
+
+        def on_written(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._owners = owners
+
+        content = json.dumps(owners).encode()
+        loop = asyncio.get_running_loop()
+        write = loop.run_in_executor(None, write_private_file, self._file, content)
+        write.add_done_callback(on_written)
+        await finish(write)
 
 
 def _load(file: Path) -> dict[str, str]:

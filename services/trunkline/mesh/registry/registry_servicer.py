@@ -75,6 +75,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
 
     async def __aenter__(self) -> Self:
         await self._open.enter_async_context(run_in_background(self._sweep()))
+        self._open.push_async_callback(self._save_hosts)
+        await self._open.enter_async_context(run_in_background(self._save_changes()))
         self._open.callback(self._close)
         return self
 
@@ -91,16 +93,17 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     ) -> registry_service_pb2.RegisterResponse:
         self._extend_if_frozen()
         host, identity = request.host, caller.get()
-        live_hosts = [live for live, _ in self._leases.list_live()]
         # Before the records, of which there is one for each agent.
-        self._owners.check_size(host, identity, live_hosts)
+        self._check_size(host, identity)
         agents = [agent.card.name for agent in host.agents]
         with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
-            self._owners.check(host, identity, live_hosts)
+            self._check(host, identity)
+            await self._owners.record(host.journal_ids, identity)
+            # Other hosts may have registered during the write.
+            self._check_size(host, identity)
+            self._check(host, identity)
             host.identity = str(identity)
             self._leases.register(host)
-            await self._owners.record(host.journal_ids, identity)
-        await self._save_hosts()
         self._missing_journals -= set(host.journal_ids)
         self._notify()
         fields = {"host_id": host.host_id, "address": host.address}
@@ -133,7 +136,6 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         with self._recording(Action.AGENT_DEREGISTER, context, request.host_id, agents):
             self._check_owner(request.host_id)
             self._leases.remove(request.host_id)
-        await self._save_hosts()
         self._notify()
         return registry_service_pb2.DeregisterResponse()
 
@@ -168,10 +170,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def ReleaseJournals(
         self, request: registry_service_pb2.ReleaseJournalsRequest, context: _Context
     ) -> registry_service_pb2.ReleaseJournalsResponse:
-        released = await self._owners.release(frozenset(request.names))
-        self._leases.forget_lost(released)
+        names = frozenset(request.names)
+        released = await self._owners.release(names)
+        # Also the journals that an earlier call released before its caller was canceled.
+        self._leases.forget_lost(names | released.keys())
         self._leases.revision += 1
-        await self._save_hosts()
         self._notify()
         for journal_id, owner in released.items():
             logger.info("journal.released", extra={"journal": journal_id, "owner": owner})
@@ -198,6 +201,13 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 )
             yield
 
+    def _check_size(self, host: registry_service_pb2.Host, identity: Identity) -> None:
+        self._owners.check_size(host, identity, self._list_live())
+
+    def _check(self, host: registry_service_pb2.Host, identity: Identity) -> None:
+        self._owners.check(host, identity, self._list_live())
+        self._leases.check(host)
+
     def _check_owner(self, host_id: str) -> None:
         """Check that the caller may speak for a host. Everybody may speak for an unknown host."""
         host = self._leases.find(host_id)
@@ -220,12 +230,21 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         lease.FromTimedelta(timedelta(seconds=self._leases.lease_s))
         return lease
 
+    def _list_live(self) -> list[registry_service_pb2.Host]:
+        return [host for host, _ in self._leases.list_live()]
+
     async def _save_hosts(self) -> None:
-        live = (host for host, _ in self._leases.list_live())
-        await self._known_hosts.save(live, self._leases.list_lost())
+        await self._known_hosts.save(self._list_live(), self._leases.list_lost())
+
+    async def _save_changes(self) -> None:
+        """Save the known hosts after each change. No call waits for this file."""
+        while True:
+            changed = self._changed
+            await self._save_hosts()
+            await changed.wait()
 
     def _notify(self) -> None:
-        """Wake the watchers and the sweeper."""
+        """Wake the watchers, the sweeper, and the writer of the known hosts."""
         self._announced = self._leases.revision
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -256,7 +275,6 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             # A lease may have ended during a call, such as the renewal of another.
             if self._leases.revision != self._announced:
                 logger.warning("host.lost", extra={"left": len(self._leases.list_live())})
-                await self._save_hosts()
                 self._notify()
             if self._is_partial and time.monotonic() >= self._complete_at:
                 self._is_partial = False

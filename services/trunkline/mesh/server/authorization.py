@@ -1,6 +1,6 @@
-"""The roles that may call each method of the mesh, the identity of the caller, and its user."""
+"""The checks of each call that is served: its process, role, user, request and policy."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from trunkline.core.users import (
 )
 from trunkline.errors import PermissionDeniedError, UnauthenticatedError, UserNotProvenError
 from trunkline.mesh.server.policy import Policy
+from trunkline.mesh.server.requests import UNREADABLE, check_values, unreadable_request
 from trunkline.observe.audit import Action, AuditLog, process_actor
 
 _ALL: Final = frozenset(Role)
@@ -69,13 +70,48 @@ caller: ContextVar[Identity] = ContextVar("caller")
 _Refusal: TypeAlias = PermissionDeniedError | UnauthenticatedError | UserNotProvenError
 
 
-class _Checks(NamedTuple):
-    """The checks of a request that depend on the server, and the record of a refusal."""
+class _CallChecks(NamedTuple):
+    """Checks the requests of one call, and records what is refused."""
 
-    policy: Policy | None
-    audit: AuditLog | None
     method: str
-    peer: str
+    peer: str = ""
+    """gRPC's name of the caller's end."""
+    identity: Identity | None = None
+    """The process that calls, if the method requires an identity."""
+    policy: Policy | None = None
+    audit: AuditLog | None = None
+
+    def check(self, request: Any) -> Any:  # noqa: ANN401  the request, or the iterator of requests
+        """Return a request that the method may handle. Requests of a stream are checked when read.
+
+        A request is for the user that the call's statement names. Only processes of the mesh's
+        owner may name an account without a statement.
+
+        Raises:
+            InvalidArgumentError: the request is UNREADABLE, or has impossible values.
+            UserNotProvenError: the request names an account, and the call has no statement.
+            PermissionDeniedError: the statement names another account or user, or a rule of the
+                policy forbids the call.
+        """
+        if request is UNREADABLE:
+            raise unreadable_request()
+        if not isinstance(request, Message):
+            # Services of third parties may have requests of other types.
+            return self._check_each(request) if isinstance(request, AsyncIterator) else request
+        check_values(request)
+        account, identity = named_account(request), self.identity
+        if account is None or identity is None:
+            return request
+        try:
+            _compare_user(identity, account, request)
+            if self.policy is not None:
+                self.policy.check(identity, account, request)
+        except _REFUSALS as error:
+            is_owner = identity.role is Role.MEMBER
+            objects = _name_objects(request, account)
+            self.record_refusal(error, account if is_owner else "", **objects)
+            raise
+        return request
 
     def record_refusal(self, error: _Refusal, acting: str = "", **objects: str) -> None:
         """Record that the call is refused.
@@ -89,12 +125,16 @@ class _Checks(NamedTuple):
         actor = process_actor(self.peer, account=acting)
         self.audit.record_refusal(action, actor, method=self.method, **objects)
 
+    async def _check_each(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield self.check(request)
 
-_NO_CHECKS: Final = _Checks(None, None, "", "")
-_checks: ContextVar[_Checks] = ContextVar("_checks", default=_NO_CHECKS)
 
-Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any]], Awaitable[None]]
-"""Checks the peer and the user of a call to a method, and sets `caller` and `current_user`."""
+Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any], Any], Awaitable[Any]]
+"""Checks the peer, the user and the request of a call to a method, and returns the request.
+
+It sets `caller` and `current_user`. The request may be an iterator of requests.
+"""
 
 
 class MeshAuthorizer:
@@ -125,41 +165,54 @@ class MeshAuthorizer:
             self.statements = StatementVerifier(credentials)
             self._may_sign = credentials.identity.role is Role.MEMBER
 
-    async def __call__(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Check the peer and the user of a call, and set `caller` and `current_user`.
+    async def __call__(
+        self,
+        method: str,
+        context: grpc.aio.ServicerContext[Any, Any],
+        request: Any,  # noqa: ANN401  the request of the method, or the iterator of its requests
+    ) -> Any:  # noqa: ANN401
+        """Check a plain call, and set `caller` and `current_user`; return its request.
 
         Raises:
             UnauthenticatedError: the peer's certificate names no identity of this mesh.
-            UserNotProvenError: the statement of the user is not valid.
-            PermissionDeniedError: the peer's role may not call the method.
+            TrunklineError: see `enter_call`.
         """
+        peer = context.peer()
         try:
             identity = self._identify(context)
         except UnauthenticatedError as error:
-            _Checks(None, self._audit, method, context.peer()).record_refusal(error)
+            _CallChecks(method, peer, audit=self._audit).record_refusal(error)
             raise
         statement = ""
         for key, value in context.invocation_metadata() or ():
             if key == USER_METADATA and isinstance(value, str):
                 statement = value
-        await self.enter_call(identity, method, statement, context.peer())
+        return await self.enter_call(identity, method, statement, peer, request)
 
-    async def enter_call(self, identity: Identity, method: str, statement: str, peer: str) -> None:
-        """Check a call of a known process, and set the context of its handler.
+    async def enter_call(
+        self,
+        identity: Identity,
+        method: str,
+        statement: str,
+        peer: str,
+        request: Any,  # noqa: ANN401  the request of the method, or the iterator of its requests
+    ) -> Any:  # noqa: ANN401
+        """Check a call of a known process, and set the context of its handler; return its request.
 
         `peer` is gRPC's name of the caller's end.
 
         Raises:
             UnauthenticatedError: the process was revoked.
-            UserNotProvenError: the statement of the user is not valid.
-            PermissionDeniedError: the role of the process may not call the method.
+            UserNotProvenError: the statement of the user is not valid, or the request needs one.
+            PermissionDeniedError: the role of the process may not call the method, or the request
+                is not allowed to the caller and its user.
+            InvalidArgumentError: the request can't be read, or has impossible values.
         """
         caller.set(identity)
         current_actor.set(str(identity))
         requires_proof.set(identity.role is Role.AGENTS)
         may_sign.set(self._may_sign)
-        checks = _Checks(self._policy, self._audit, method, peer)
-        _checks.set(checks)
+        checks = _CallChecks(method, peer, identity, self._policy, self._audit)
         try:
             self.check(identity, method)
             current_user.set(await self._read_statement(statement))
@@ -169,6 +222,7 @@ class MeshAuthorizer:
         except _REFUSALS as error:
             checks.record_refusal(error)
             raise
+        return checks.check(request)
 
     async def _read_statement(self, statement: str) -> User | None:
         if not statement:
@@ -206,8 +260,13 @@ class MeshAuthorizer:
         return parse(uri.decode())
 
 
-async def admit_anybody(_method: str, _context: grpc.aio.ServicerContext[Any, Any]) -> None:
-    """Let a call through without an identity, for methods that check something else."""
+async def admit_anybody(
+    method: str,
+    _context: grpc.aio.ServicerContext[Any, Any],
+    request: Any,  # noqa: ANN401  the request of the method, or the iterator of its requests
+) -> Any:  # noqa: ANN401
+    """Check only the request of a call, for methods that check something else than an identity."""
+    return _CallChecks(method).check(request)
 
 
 def check_role(identity: Identity, method: str) -> None:
@@ -219,31 +278,6 @@ def check_role(identity: Identity, method: str) -> None:
     service = method.partition("/")[0]
     if identity.role not in _ROLES.get(method, _ROLES.get(service, _MEMBERS)):
         raise PermissionDeniedError(str(identity), f"call {method}")
-
-
-def check_user(request: Message) -> None:
-    """Check that a request is for the user that the call's statement names, and the policy.
-
-    Only processes of the mesh's owner may name an account without a statement.
-
-    Raises:
-        UserNotProvenError: the request names an account, and the call has no statement.
-        PermissionDeniedError: the statement names another account or user, or a rule of the policy
-            forbids the call.
-    """
-    account = named_account(request)
-    identity = caller.get(None)
-    if account is None or identity is None:
-        return
-    checks = _checks.get()
-    try:
-        _compare_user(identity, account, request)
-        if checks.policy is not None:
-            checks.policy.check(identity, account, request)
-    except _REFUSALS as error:
-        is_owner = identity.role is Role.MEMBER
-        checks.record_refusal(error, account if is_owner else "", **_name_objects(request, account))
-        raise
 
 
 def _name_objects(request: Message, account: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from trunkline.errors import (
 from trunkline.mesh.server.authorization import Authorize, caller
 from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.mesh.server.calls import ServerCall
-from trunkline.mesh.server.requests import check_request, check_requests, make_deserializer
+from trunkline.mesh.server.requests import make_deserializer
 from trunkline.mesh.server.status import abort
 from trunkline.mesh.trunk_wire.methods import BATCH_FIELDS
 from trunkline.observe import telemetry
@@ -45,7 +45,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of a server, of all arities, coroutines and async generators alike."""
 
     def __init__(self, authorize: Authorize) -> None:
-        """`authorize` is called before each handler."""
+        """`authorize` checks each call before its handler."""
         self._authorize = authorize
         self._endless: set[asyncio.Timeout] = set()
         # The open calls of processes that joined.
@@ -72,7 +72,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(
-                self._wrap_stream(method, _refuse(method), nullcontext, _pass_on)
+                self._wrap_stream(method, _refuse(method), nullcontext)
             )
         # One of the four is set.
         behaviour: Any = (
@@ -81,14 +81,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             or handler.stream_unary
             or handler.stream_stream
         )
-        check = check_requests if handler.request_streaming else check_request
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
         is_stream = handler.request_streaming or handler.response_streaming
         bounds = self._until_shutdown if is_stream and method.startswith(_ENDLESS) else nullcontext
         if handler.response_streaming:
-            answer = self._wrap_stream(method, behaviour, bounds, check)
+            answer = self._wrap_stream(method, behaviour, bounds)
         else:
-            answer = self._wrap_unary(method, behaviour, bounds, check)
+            answer = self._wrap_unary(method, behaviour, bounds)
         parse = handler.request_deserializer
         return make(
             answer,
@@ -102,11 +101,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method: str,
         behaviour: Callable[..., Any],
         bounds: Callable[[], AbstractAsyncContextManager[None]],
-        check: Callable[[Any], Any],
     ) -> Callable[..., Any]:
         async def answer(request: object, context: _Context) -> object:
-            async with self._serve_call(method, context, is_stream=False), bounds():
-                return await behaviour(check(request), context)
+            serving = self._serve_call(method, context, request, is_stream=False)
+            async with serving as checked, bounds():
+                return await behaviour(checked, context)
 
         return answer
 
@@ -115,26 +114,28 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method: str,
         behaviour: Callable[..., Any],
         bounds: Callable[[], AbstractAsyncContextManager[None]],
-        check: Callable[[Any], Any],
     ) -> Callable[..., Any]:
         # A coroutine that writes and not a generator. A canceled call would leave a generator, its
         # span and the handler's resources to the garbage collector.
         async def answer(request: object, context: _Context) -> None:
-            async with self._serve_call(method, context, is_stream=True):
+            async with self._serve_call(method, context, request, is_stream=True) as checked:
                 if bounds is not nullcontext or _is_revocable(caller.get(None)):
                     # Cancelled in its first write, a stream could not be ended any more: grpc
                     # refuses a status whose initial metadata is being sent already.
                     await context.send_initial_metadata(())
                 async with bounds():
-                    await _write_all(method, context, behaviour(check(request), context))
+                    await _write_all(method, context, behaviour(checked, context))
 
         return answer
 
     @asynccontextmanager
     async def _serve_call(
-        self, method: str, context: _Context, *, is_stream: bool
-    ) -> AsyncIterator[None]:
-        """Trace a call, and end it with our error if its handler raises."""
+        self, method: str, context: _Context, request: object, *, is_stream: bool
+    ) -> AsyncIterator[Any]:
+        """Check a call and trace it, and end it with our error if its handler raises.
+
+        Yields the request that the handler gets.
+        """
         carrier = {
             key: value
             for key, value in context.invocation_metadata() or ()
@@ -143,9 +144,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
         try:
             with call.activate():
-                await self._authorize(method, context)
+                checked = await self._authorize(method, context, request)
                 async with self._until_revoked():
-                    yield
+                    yield checked
         except BaseException as exception:
             error = call.fail(
                 _convert_unimplemented(exception, method, context),
@@ -228,10 +229,6 @@ async def _write(context: _Context, response: object) -> bool:
     except grpc.aio.InternalError:
         return False
     return True
-
-
-def _pass_on(request: object) -> object:
-    return request
 
 
 def _refuse(method: str) -> Callable[..., Any]:

@@ -101,8 +101,6 @@ class MeshServer:
         self._health = health.HealthServicer()
         self._trunks = trunk_servicer.TrunkServicer(authorizer)
         self._services: list[str] = []
-        if credentials is not None:
-            credentials.on_revoked.add(self._end_revoked)
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -183,6 +181,9 @@ class MeshServer:
         reflection.add_reflection(described_services, self._server)
         bound = self.bind(*addresses)
         await start_grpc_server(self._server)
+        # Not before: a server that is never started is never stopped, and must be freed.
+        if self._credentials is not None:
+            self._credentials.on_revoked.add(self._end_revoked)
         for service in ("", *self._services):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         return bound

@@ -1,15 +1,27 @@
-"""Reads the requests of calls, and refuses those that are malformed or not allowed."""
+"""Reads the requests of calls, and checks values that protobuf reads although they are invalid.
 
-from collections.abc import AsyncIterator, Callable
-from typing import Final, TypeVar
+Timestamps and durations may hold numbers that Python's conversions refuse, and a Struct may hold
+numbers that JSON lacks. Handlers use such values deep in the mesh, so they are refused first. So
+are requests of too many values, since their conversion would delay all other requests.
+"""
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from google.protobuf import duration_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from trunkline.core.json_values import find_number_problem
 from trunkline.errors import InvalidArgumentError
-from trunkline.mesh.server.authorization import check_user
-from trunkline.mesh.server.request_values import check_values
 
-_Any = TypeVar("_Any")
+# The ranges that protobuf documents: the years 1 to 9999, and 10 000 years.
+_TIMESTAMP_S: Final = (-62135596800, 253402300799)
+_MAX_DURATION_S: Final = 315576000000
+_MAX_NANOS: Final = 999_999_999
+
+_VALUE_LIMIT: Final = 100_000
 
 UNREADABLE: Final = object()
 """Stands for a request that can't be read. grpc would answer it with INTERNAL."""
@@ -28,27 +40,113 @@ def make_deserializer(parse: Callable[[bytes], object]) -> Callable[[bytes], obj
     return deserialize
 
 
-def check_request(request: _Any) -> _Any:
-    """Return a request that a method may handle.
-
-    Raises:
-        InvalidArgumentError: it is UNREADABLE, or has impossible values.
-        PermissionDeniedError, UserNotProvenError: it is not allowed to the caller and its user.
-    """
-    if request is UNREADABLE:
-        raise unreadable_request()
-    if isinstance(request, Message):
-        check_values(request)
-        check_user(request)
-    return request
-
-
-async def check_requests(requests: AsyncIterator[_Any]) -> AsyncIterator[_Any]:
-    """Yield the requests of a stream; raise the errors of `check_request`."""
-    async for request in requests:
-        yield check_request(request)
-
-
 def unreadable_request() -> InvalidArgumentError:
     """Return the error for a request that can't be read."""
     return InvalidArgumentError("request", "can't be read as the method's")
+
+
+class _Counter:
+    """Counts the values of a request."""
+
+    def __init__(self) -> None:
+        self._remaining = _VALUE_LIMIT
+
+    def add(self, count: int, path: str) -> None:
+        """Count the values of a field. InvalidArgumentError: the request has too many."""
+        self._remaining -= count
+        if self._remaining < 0:
+            raise InvalidArgumentError(path, f"the request has more than {_VALUE_LIMIT} values")
+
+
+# Called with a value, the path of its field and the counter of the request.
+_Check: TypeAlias = Callable[[Any, str, _Counter], None]
+
+
+def check_values(message: Message) -> None:
+    """Check all times and JSON values in a message, and how many values it has.
+
+    Raises:
+        InvalidArgumentError: a value is invalid, or there are too many; the error names a field.
+    """
+    _check_message(message, "", _Counter())
+
+
+def _check_message(message: Message, path: str, counter: _Counter) -> None:
+    for field, check in _plan(message.DESCRIPTOR):
+        name = f"{path}{field.name}"
+        if not field.is_repeated:
+            if message.HasField(field.name):
+                check(getattr(message, field.name), name, counter)
+            continue
+        values = getattr(message, field.name)
+        counter.add(len(values), name)
+        kind = field.message_type
+        is_map = kind is not None and kind.GetOptions().map_entry
+        for value in values.values() if is_map else values:
+            check(value, name, counter)
+
+
+@cache
+def _plan(message_type: Descriptor) -> tuple[tuple[FieldDescriptor, _Check], ...]:
+    """Return the fields of a message that have something to check. Most messages have none."""
+    checks = ((field, _find_check(field, frozenset())) for field in message_type.fields)
+    return tuple((field, check) for field, check in checks if check is not None)
+
+
+def _find_check(field: FieldDescriptor, seen: frozenset[str]) -> _Check | None:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        kind = kind.fields_by_name["value"].message_type
+    if kind is None or kind.full_name in seen:
+        return None
+    if (check := _CHECKS.get(kind.full_name)) is not None:
+        return check
+    deeper = seen | {kind.full_name}
+    if any(_find_check(inner, deeper) is not None for inner in kind.fields):
+        return lambda value, path, counter: _check_message(value, f"{path}.", counter)
+    return None
+
+
+def _check_timestamp(value: Any, path: str, _: _Counter) -> None:  # noqa: ANN401  protobuf's own types
+    first_s, last_s = _TIMESTAMP_S
+    if not (first_s <= value.seconds <= last_s and 0 <= value.nanos <= _MAX_NANOS):
+        raise InvalidArgumentError(path, "must be a time in the years 1 to 9999")
+
+
+def check_duration(value: duration_pb2.Duration, path: str, _counter: object = None) -> None:
+    """Check a duration. InvalidArgumentError: it is negative, or longer than 10 000 years."""
+    if not (0 <= value.seconds <= _MAX_DURATION_S and 0 <= value.nanos <= _MAX_NANOS):
+        raise InvalidArgumentError(path, "must be a duration of 0 s to 10000 years")
+
+
+def _check_struct(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN401
+    counter.add(len(value.members), path)
+    for member in value.members:
+        _check_json_value(member.value, path, counter)
+
+
+def _check_list(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN401
+    counter.add(len(value.values), path)
+    for member in value.values:
+        _check_json_value(member, path, counter)
+
+
+def _check_json_value(value: Any, path: str, counter: _Counter) -> None:  # noqa: ANN401
+    match value.WhichOneof("kind"):
+        case "number_value" | "exact_number":
+            if problem := find_number_problem(value):
+                raise InvalidArgumentError(path, problem)
+        case "struct_value":
+            _check_struct(value.struct_value, path, counter)
+        case "list_value":
+            _check_list(value.list_value, path, counter)
+        case None:
+            raise InvalidArgumentError(path, "holds a value without a kind; use null_value")
+
+
+_CHECKS: Final[dict[str, _Check]] = {
+    "google.protobuf.Timestamp": _check_timestamp,
+    "google.protobuf.Duration": check_duration,
+    "trunkline.v1.Struct": _check_struct,
+    "trunkline.v1.Value": _check_json_value,
+}

@@ -4,6 +4,7 @@ import grpc
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from trunkline.core.printable import truncate_utf8
 from trunkline.errors import ERROR_DOMAIN, TrunklineError
 from trunkline.v1 import trunk_service_pb2
 
@@ -16,7 +17,7 @@ _FIELD_BYTES = 512
 def to_status(error: TrunklineError) -> status_pb2.Status:
     """Return the error as google.rpc.Status with one ErrorInfo that holds its attributes."""
     status = status_pb2.Status(
-        code=code_pb2.Code.Value(error.code), message=_truncate(str(error), _TEXT_BYTES)
+        code=code_pb2.Code.Value(error.code), message=truncate_utf8(str(error), _TEXT_BYTES)
     )
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(
@@ -30,7 +31,7 @@ def to_trunk_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
     """Return the frame that ends a call on a trunk with the error."""
     return trunk_service_pb2.TrunkEnd(
         code=code_pb2.Code.Value(error.code),
-        message=_truncate(str(error), _TEXT_BYTES),
+        message=truncate_utf8(str(error), _TEXT_BYTES),
         reason=error.reason,
         metadata=_build_metadata(error),
     )
@@ -42,11 +43,4 @@ async def abort(context: grpc.aio.ServicerContext[object, object], error: Trunkl
 
 
 def _build_metadata(error: TrunklineError) -> dict[str, str]:
-    return {key: _truncate(value, _FIELD_BYTES) for key, value in error.metadata().items()}
-
-
-def _truncate(text: str, size_bytes: int) -> str:
-    data = text.encode(errors="replace")
-    if len(data) <= size_bytes:
-        return text
-    return data[: size_bytes - 3].decode(errors="ignore") + "…"
+    return {key: truncate_utf8(value, _FIELD_BYTES) for key, value in error.metadata().items()}

@@ -22,8 +22,7 @@ from trunkline.errors import (
 from trunkline.mesh.server.authorization import MeshAuthorizer, caller
 from trunkline.mesh.server.batch_stream import BatchSource, BatchStream
 from trunkline.mesh.server.calls import ServerCall
-from trunkline.mesh.server.request_values import check_duration
-from trunkline.mesh.server.requests import UNREADABLE, check_request, unreadable_request
+from trunkline.mesh.server.requests import UNREADABLE, check_duration, unreadable_request
 from trunkline.mesh.server.status import to_trunk_end
 from trunkline.mesh.server.trunk_method import TrunkContext, TrunkMethod
 from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
@@ -250,8 +249,12 @@ class TrunkServerConnection:
                 async with deadline:
                     self._check_room()
                     check_statement(request)
-                    await self._authorizer.enter_call(
-                        self._caller, request.method, request.user_statement, self._peer
+                    checked = await self._authorizer.enter_call(
+                        self._caller,
+                        request.method,
+                        request.user_statement,
+                        self._peer,
+                        None if method is None else method.parse(request.request),
                     )
                     check_duration(request.timeout, "timeout")
                     if method is None:
@@ -259,9 +262,7 @@ class TrunkServerConnection:
                             request.method, "this host doesn't serve it"
                         )
                     context = TrunkContext(self._peer)
-                    answer = await method.call(
-                        check_request(method.parse(request.request)), context
-                    )
+                    answer = await method.call(checked, context)
                     if not method.is_stream:
                         answer = BatchStream(answer, on_sent=context.on_done)
                     response = answer.first_response.SerializeToString()

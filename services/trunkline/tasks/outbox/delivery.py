@@ -1,12 +1,11 @@
 """The delivery state of one webhook: its position, its failures and its next attempt."""
 
-import math
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from trunkline.core.backoff import backoff_s
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import TaskRow, WebhookKey
@@ -25,14 +24,7 @@ from trunkline.tasks.outbox.webhook import (
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 3600.0
-# Limits the exponent. More doublings exceed the longest pause.
-_MAX_DOUBLINGS: Final = math.ceil(math.log2(_LONGEST_PAUSE_S / _FIRST_PAUSE_S))
 _REASON_LENGTH: Final = 500
-
-
-def _jitter() -> float:
-    # Jitter spreads the retries of webhooks that a receiver refused together. Not a secret.
-    return random.random()  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +35,10 @@ class RetryPolicy:
     """The duration of failures after which a webhook is dead; the last attempt is at its end."""
     now_s: Callable[[], float] = time.monotonic
     time_ns: Callable[[], int] = time.time_ns
-    jitter: Callable[[], float] = _jitter
 
-    def backoff_s(self, attempts: int) -> float:
-        """Return the delay after `attempts` failures: 1 s, doubling to an hour, less jitter."""
-        doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _MAX_DOUBLINGS)
-        return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.jitter() / 4)
+    def pause_s(self, attempts: int) -> float:
+        """Return the pause after so many failed attempts: from a second up to an hour."""
+        return backoff_s(attempts, first_s=_FIRST_PAUSE_S, limit_s=_LONGEST_PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +150,7 @@ class WebhookDelivery:
         if remaining_s <= 0:
             self._give_up()
             return
-        pause_s = max(retry.backoff_s(webhook.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
+        pause_s = max(retry.pause_s(webhook.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
         pause_s = min(remaining_s, pause_s)
         webhook.state = WAITING
         webhook.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))

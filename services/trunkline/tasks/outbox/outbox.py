@@ -399,7 +399,7 @@ class Outbox:
             del self._ready[key]
             if head is None:
                 # Retried after a pause, so that it does not delay the other webhooks.
-                delivery.due_s = self.retry.now_s() + self.retry.backoff_s(1)
+                delivery.due_s = self.retry.now_s() + self.retry.pause_s(1)
                 self._enqueue(delivery)
                 continue
             if not head:

@@ -8,9 +8,9 @@ from harness.agents.inline_agents import NOTHING, define, message, texts
 from harness.agents.shop import Orders
 from harness.journal.opening import open_journal
 from trunkline.agents.calls.agent_call import ChildLimits
+from trunkline.agents.calls.tool_source import OnProgress, OnTask
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.core.json_values import struct_json
-from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.submission import SubmitResult
@@ -32,10 +32,9 @@ class SlowOrders(Orders):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         """Become a task."""
-        assert on_task is not None
         self.orders.append(struct_json(request.arguments))
         await on_task(str(len(self.orders)))
         if len(self.orders) == 2:

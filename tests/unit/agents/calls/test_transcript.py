@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from harness.journal.builders import delta_event
 from trunkline.agents.calls.outcome import MAX_TEXT_CHARS
 from trunkline.agents.calls.transcript import Transcript
 from trunkline.errors import PeerProtocolError
-from trunkline.journal.events import build_draft, delta_event, seal
+from trunkline.journal.events import build_draft, seal
 from trunkline.tasks.approvals import build_question_parts
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 

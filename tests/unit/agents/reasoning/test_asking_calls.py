@@ -8,8 +8,8 @@ from harness.agents.inline_agents import NOTHING, message, status_texts
 from harness.agents.shop import Orders, shop
 from harness.journal.host_death import kill_host
 from harness.journal.opening import open_journal
+from trunkline.agents.calls.tool_source import OnProgress, OnTask
 from trunkline.agents.reasoning.models import Model
-from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -30,7 +30,7 @@ class CautiousOrders(Orders):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         """Ask, or order."""
         if request.continuation.responses:

@@ -11,14 +11,13 @@ from langchain_core.messages.tool import invalid_tool_call, tool_call
 
 from harness.agents.shop import ToolsWithoutTasks
 from harness.journal.opening import open_journal
-from trunkline.agents.calls.tool_source import ToolListing
+from trunkline.agents.calls.tool_source import OnProgress, OnTask, ToolListing
 from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.agents.reasoning.graph import ReasoningTurn, build_graph, run_turn
 from trunkline.agents.reasoning.models import Model
 from trunkline.agents.reasoning.toolbox import Toolbox
 from trunkline.agents.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
-from trunkline.mesh.client.services import OnProgress, OnTask
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -59,7 +58,7 @@ class ScriptedTools(ToolsWithoutTasks):
         request: tool_service_pb2.CallToolRequest,
         *,
         on_progress: OnProgress,
-        on_task: OnTask | None = None,
+        on_task: OnTask,
     ) -> tool_service_pb2.ToolResult:
         self.calls.append(request.tool)
         if request.tool == "meet":

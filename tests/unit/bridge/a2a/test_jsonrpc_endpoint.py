@@ -83,7 +83,7 @@ class ScriptedDirectory:
 async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
     # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
-    transport = httpx2.ASGITransport(app=Bridge(directory, Settings(default_agent="tested")))
+    transport = httpx2.ASGITransport(app=Bridge(directory, Settings(default_agent="tested")).http)
     body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.post("/", json=body, headers={"A2A-Version": "1.0"})

@@ -17,12 +17,11 @@ from trunkline_bridge.callers.api_keys import (
 )
 from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.jwt_tokens import TokenCredential
-from trunkline_bridge.callers.request_rates import RequestRates
 from trunkline_bridge.callers.streams import CallerStreams
 
 
 def open_streams(limits: LimitSettings) -> CallerStreams:
-    return CallerStreams(limits, RequestRates(limits))
+    return CallerStreams(limits)
 
 
 def test_a_token_expires() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_wire import operations as wire
@@ -14,7 +14,7 @@ from trunkline.a2a_wire.v0_1 import json_reader, json_writer
 from trunkline.a2a_wire.v0_1.json_writer import V01EventWriter
 from trunkline.core.task_states import TERMINAL
 from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
-from trunkline.v1 import message_pb2, task_pb2
+from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.a2a.operations import request_parser as parser
 from trunkline_bridge.a2a.operations.field_violations import renamed_fields
 from trunkline_bridge.a2a.operations.operation_table import (
@@ -55,16 +55,27 @@ _CONFIG = "pushNotificationConfig"
 _NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("url", "token", "authentication")}
 
 
-class _SendRequest(NamedTuple):
-    """A message to a task that its client names."""
+class _Named(NamedTuple):
+    """A request about a task, and the client's id of the task."""
 
     client_id: str
-    request: a2a_pb2.SendMessageRequest
+    request: Any
+    """The request of v1.0. Its method sets the mesh's id of the task."""
 
 
-def _parse_send(params: object) -> _SendRequest:
+def _parse_send(params: object) -> _Named:
     client_id, send_params = json_reader.convert_send_params(params)
-    return _SendRequest(client_id, parser.parse_send(send_params))
+    return _Named(client_id, parser.parse_send(send_params))
+
+
+def _parse_get(params: object) -> _Named:
+    client_id = json_reader.parse_client_id(params)
+    history = json_reader.convert_history_length(json_reader.require_object(params))
+    return _Named(client_id, parser.parse_get({"id": client_id, **history}))
+
+
+def _parse_cancel(params: object) -> _Named:
+    return _Named(json_reader.parse_client_id(params), a2a_pb2.CancelTaskRequest())
 
 
 def _parse_subscribe(params: object) -> V01EventWriter:
@@ -72,35 +83,74 @@ def _parse_subscribe(params: object) -> V01EventWriter:
     return V01EventWriter(json_reader.parse_client_id(params))
 
 
+def _parse_set_push(params: object) -> _Named:
+    client_id = json_reader.parse_client_id(params)
+    config = json_reader.convert_webhook(params)
+    with renamed_fields(_NESTED_NAMES):
+        return _Named(client_id, parser.parse_create_push({**config, "taskId": client_id}))
+
+
+def _parse_get_push(params: object) -> _Named:
+    # A request without a config id asks for the task's first webhook.
+    request = a2a_pb2.GetTaskPushNotificationConfigRequest()
+    return _Named(json_reader.parse_client_id(params), request)
+
+
+def _render_sent(sent: _Named, result: task_pb2.Task | message_pb2.Message) -> Json:
+    if isinstance(result, message_pb2.Message):
+        return json_writer.reply_task_json(result, client_id=sent.client_id)
+    return _render_task(sent, result)
+
+
+def _render_task(sent: _Named, task: task_pb2.Task) -> Json:
+    return json_writer.task_json(task, client_id=sent.client_id)
+
+
+def _render_canceled(sent: _Named, task: task_pb2.Task) -> Json:
+    del task.history[:]
+    return _render_task(sent, task)
+
+
+def _render_push(sent: _Named, config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    return json_writer.push_config_json(config, client_id=sent.client_id)
+
+
+_UNARY: Final[Mapping[str, tuple[Callable[[object], _Named], Callable[..., Json]]]] = {
+    wire.SEND_MESSAGE.name: (_parse_send, _render_sent),
+    wire.GET_TASK.name: (_parse_get, _render_task),
+    wire.CANCEL_TASK.name: (_parse_cancel, _render_canceled),
+    wire.CREATE_PUSH_CONFIG.name: (_parse_set_push, _render_push),
+    wire.GET_PUSH_CONFIG.name: (_parse_get_push, _render_push),
+}
+"""The parser and the rendering of each operation with one result."""
+
+
 def build_jsonrpc(aliases: TaskAliases) -> JsonRpcVersion:
     """Return A2A v0.1 over JSON-RPC."""
     methods = _Methods(aliases)
-    calls: Mapping[str, Callable[[Operations, Caller, Any], Awaitable[Json]]] = {
-        wire.SEND_MESSAGE.name: methods.send,
-        wire.GET_TASK.name: methods.get,
-        wire.CANCEL_TASK.name: methods.cancel,
-        wire.CREATE_PUSH_CONFIG.name: methods.set_push,
-        wire.GET_PUSH_CONFIG.name: methods.get_push,
-    }
 
     def method(operation: UnaryOperation | StreamOperation) -> UnaryMethod | StreamMethod:
         name = operation.wire.jsonrpc_v0_1
         if isinstance(operation, UnaryOperation):
             is_send = operation.wire is wire.SEND_MESSAGE
+            parse, render = _UNARY[operation.wire.name]
             return UnaryMethod(
                 name=name,
-                operation=replace(operation, call=calls[operation.wire.name]),
-                parse=_parse_send if is_send else unchanged,
+                operation=replace(
+                    operation, call=methods.send if is_send else methods.find_and(operation)
+                ),
+                parse=parse,
                 # A message's task is found by the method itself, which may create it.
                 task_field="" if is_send else "id",
-                render=lambda _request, result: result,
+                render=render,
+                field_names=_NESTED_NAMES if operation.wire is wire.CREATE_PUSH_CONFIG else {},
             )
         if operation.wire is wire.SEND_STREAMING_MESSAGE:
             return StreamMethod(
                 name=name,
                 operation=replace(operation, open=methods.send_subscribe),
                 parse=_parse_send,
-                event_writer=lambda request: V01EventWriter(request.client_id),
+                event_writer=lambda sent: V01EventWriter(sent.client_id),
             )
         return StreamMethod(
             name=name,
@@ -125,8 +175,10 @@ class _Methods:
     def __init__(self, aliases: TaskAliases) -> None:
         self._aliases = aliases
 
-    async def send(self, operations: Operations, caller: Caller, sent: _SendRequest) -> Json:
-        """Send a message and return its task, or the reply as a task."""
+    async def send(
+        self, operations: Operations, caller: Caller, sent: _Named
+    ) -> task_pb2.Task | message_pb2.Message:
+        """Send a message and return its task, or the reply."""
         client_id, request = sent
         history_length = request.configuration.history_length
         # Read the whole history, because its first message is the message that created the task.
@@ -134,17 +186,15 @@ class _Methods:
         new_task_id = await self._address(operations, caller, client_id, request)
         with _rename_task(client_id, new_task_id or request.message.task_id):
             result = await operations.send_message(caller, request, new_task_id=new_task_id)
-        if isinstance(result, message_pb2.Message):
-            return json_writer.reply_task_json(result, client_id=client_id)
-        task = result
-        if new_task_id:
-            _check_task_owner(request.message, task)
-        del task.history[: max(0, len(task.history) - history_length)]
-        return json_writer.task_json(task, client_id=client_id)
+        if isinstance(result, task_pb2.Task):
+            if new_task_id:
+                _check_task_owner(request.message, result)
+            del result.history[: max(0, len(result.history) - history_length)]
+        return result
 
     @asynccontextmanager
     async def send_subscribe(
-        self, operations: Operations, caller: Caller, sent: _SendRequest
+        self, operations: Operations, caller: Caller, sent: _Named
     ) -> AsyncIterator[WireEvents]:
         """Send a message and stream its task."""
         client_id, request = sent
@@ -160,25 +210,19 @@ class _Methods:
                     events = await _check_stream_owner(request.message, events)
                 yield _rename_task_in_stream(client_id, task_id, events)
 
-    async def get(self, operations: Operations, caller: Caller, params: object) -> Json:
-        """Return a task."""
-        client_id = json_reader.parse_client_id(params)
-        task_id = await self._find_task_id(caller, client_id)
-        history = json_reader.convert_history_length(json_reader.require_object(params))
-        request = parser.parse_get({"id": task_id, **history})
-        with _rename_task(client_id, task_id):
-            task = await operations.get_task(caller, request)
-        return json_writer.task_json(task, client_id=client_id)
+    def find_and(
+        self, operation: UnaryOperation
+    ) -> Callable[[Operations, Caller, _Named], Awaitable[Any]]:
+        """Return a method that finds the client's task and performs an operation on it."""
+        (field,) = operation.wire.id_fields[:1]
 
-    async def cancel(self, operations: Operations, caller: Caller, params: object) -> Json:
-        """Cancel a task and return it."""
-        client_id = json_reader.parse_client_id(params)
-        task_id = await self._find_task_id(caller, client_id)
-        request = a2a_pb2.CancelTaskRequest(id=task_id)
-        with _rename_task(client_id, task_id):
-            task = await operations.cancel_task(caller, request)
-        del task.history[:]
-        return json_writer.task_json(task, client_id=client_id)
+        async def call(operations: Operations, caller: Caller, sent: _Named) -> object:
+            task_id = await self._find_task_id(caller, sent.client_id)
+            setattr(sent.request, field, task_id)
+            with _rename_task(sent.client_id, task_id):
+                return await operation.call(operations, caller, sent.request)
+
+        return call
 
     @asynccontextmanager
     async def resubscribe(
@@ -196,26 +240,6 @@ class _Methods:
                 caller, a2a_pb2.SubscribeToTaskRequest(id=task_id)
             ) as events:
                 yield _rename_task_in_stream(writer.client_id, task_id, events)
-
-    async def set_push(self, operations: Operations, caller: Caller, params: object) -> Json:
-        """Register a webhook of a task."""
-        client_id = json_reader.parse_client_id(params)
-        config = json_reader.convert_webhook(params)
-        task_id = await self._find_task_id(caller, client_id)
-        with _rename_task(client_id, task_id), renamed_fields(_NESTED_NAMES):
-            request = parser.parse_create_push({**config, "taskId": task_id})
-            created = await operations.create_push_config(caller, request)
-        return json_writer.push_config_json(created, client_id=client_id)
-
-    async def get_push(self, operations: Operations, caller: Caller, params: object) -> Json:
-        """Return a webhook of a task."""
-        client_id = json_reader.parse_client_id(params)
-        task_id = await self._find_task_id(caller, client_id)
-        # A request without a config id asks for the task's first webhook.
-        request = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id)
-        with _rename_task(client_id, task_id):
-            config = await operations.get_push_config(caller, request)
-        return json_writer.push_config_json(config, client_id=client_id)
 
     async def _find_task_id(self, caller: Caller, client_id: str) -> str:
         """Return the mesh's id of a client's task. TaskNotFoundError: the id is unknown."""

@@ -17,7 +17,6 @@ _STATUSES: Final = {
 # HTTP clients. Their errors mean that there is no connection, or that it broke.
 _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"})
 _PROBLEM_CHARS: Final = 200
-_MAX_RETRY_AFTER_S: Final = 24 * 3600.0
 
 
 @dataclass(eq=False)
@@ -105,4 +104,4 @@ def _parse_retry_after(error: Exception) -> float:
         headers = getattr(getattr(cause, "response", None), "headers", None) or {}
         value = str(headers.get("retry-after", ""))
         cause = cause.__cause__
-    return parse_retry_after(value, limit_s=_MAX_RETRY_AFTER_S)
+    return parse_retry_after(value)

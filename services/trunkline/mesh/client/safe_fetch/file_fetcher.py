@@ -1,7 +1,6 @@
 """Fetches files from URLs that callers give, from public hosts and within limits."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
@@ -52,18 +51,12 @@ class FileFetcher:
     ignored, and no credentials are sent.
     """
 
-    def __init__(
-        self,
-        guard: AddressGuard,
-        *,
-        limit_bytes: int = LIMIT_BYTES,
-        ssl_context: ssl.SSLContext | None = None,
-    ) -> None:
-        """Create a fetcher for files up to `limit_bytes`; `ssl_context` replaces the default."""
+    def __init__(self, guard: AddressGuard, *, limit_bytes: int = LIMIT_BYTES) -> None:
+        """Create a fetcher for files up to `limit_bytes`."""
         self._guard = guard
         self._limit_bytes = limit_bytes
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=ssl_context or httpcore2.default_ssl_context(),
+            ssl_context=httpcore2.default_ssl_context(),
             max_connections=_CONNECTIONS,
             # Files are fetched rarely, and an idle connection would have to be closed.
             max_keepalive_connections=0,

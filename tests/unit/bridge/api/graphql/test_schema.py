@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, print_ast
 
-from trunkline.core.settings import GraphQLSettings
+from trunkline.core.settings import GraphQLSettings, LimitSettings
 from trunkline_bridge.api.graphql.context import (
     DEFAULT_PAGE_SIZE,
     MeshAccess,
@@ -24,6 +24,7 @@ from trunkline_bridge.api.graphql.runs import RunNode
 from trunkline_bridge.api.graphql.schema import ROOTS, MeshSchema
 from trunkline_bridge.api.graphql.workflows import WorkflowVersionNode
 from trunkline_bridge.callers.caller import Caller
+from trunkline_bridge.callers.request_rates import RequestRates
 
 SCHEMA = MeshSchema(GraphQLSettings()).declared
 ROOT_CLASSES = {
@@ -105,9 +106,6 @@ class WatchedMessages:
         self.closed_by: list[asyncio.Task[Any] | None] = []
         """The tasks that closed a stream."""
 
-    def count_request(self, caller: Caller) -> None:
-        """Count nothing."""
-
     @asynccontextmanager
     async def watch(self, *_: object, **__: object) -> AsyncIterator[AsyncIterator[list[Any]]]:
         """Open the stream."""
@@ -126,7 +124,8 @@ class WatchedMessages:
 async def test_a_stream_that_is_left_closes_its_source_at_once() -> None:
     messages: Any = WatchedMessages()
     settings = GraphQLSettings()
-    access = MeshAccess(messages, SimpleNamespace(), settings)  # type: ignore[arg-type]
+    rates = RequestRates(LimitSettings())
+    access = MeshAccess(messages, SimpleNamespace(), rates, settings)  # type: ignore[arg-type]
     results = await MeshSchema(settings).stream(
         "subscription { messages { cursor } }",
         context_value=OperationContext(Caller("math"), access, counted=0),

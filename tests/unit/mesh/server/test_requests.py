@@ -9,8 +9,8 @@ from google.protobuf import duration_pb2, timestamp_pb2
 from google.protobuf.message import Message
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.mesh.server import request_values
-from trunkline.mesh.server.request_values import check_values
+from trunkline.mesh.server import requests
+from trunkline.mesh.server.requests import check_values
 from trunkline.v1 import (
     json_pb2,
     message_pb2,
@@ -118,7 +118,7 @@ def many_texts(count: int) -> json_pb2.Value:
 def test_a_request_has_a_limited_number_of_values(
     make_values: Callable[[int], json_pb2.Value], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_values, "_VALUE_LIMIT", 100)
+    monkeypatch.setattr(requests, "_VALUE_LIMIT", 100)
     # Two parts, the member `a` of the metadata, and 97 values in it.
     check_values(with_metadata(make_values(97)))
     with pytest.raises(InvalidArgumentError, match="more than 100 values") as caught:
@@ -127,7 +127,7 @@ def test_a_request_has_a_limited_number_of_values(
 
 
 def test_a_request_has_a_limited_number_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_values, "_VALUE_LIMIT", 100)
+    monkeypatch.setattr(requests, "_VALUE_LIMIT", 100)
     message = message_pb2.Message(parts=[part_pb2.Part()] * 101)
     with pytest.raises(InvalidArgumentError) as caught:
         check_values(message_service_pb2.SendMessageRequest(message=message))
