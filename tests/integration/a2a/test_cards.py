@@ -10,7 +10,6 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.workflows.building import build
 from trunkline import TaskContext, agent, from_workflow
 from trunkline.a2a_wire.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
-from trunkline.core.settings import Settings
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.callers.caller import CallerIdentity, SecurityRequirements, ServiceParameters
@@ -74,38 +73,6 @@ async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -
     assert (await read(bridged, f"/agents/echo{ORIGINAL}"))["url"].endswith("/agents/echo")
 
 
-async def test_grpc_is_on_the_card_while_it_is_served(tmp_path: Path) -> None:
-    settings = Settings(default_agent="echo", allowed_hosts=("mesh.example",))
-    async with open_bridged_mesh(tmp_path, settings) as opened:
-        await opened.mesh.join(echo)
-        await check_grpc_on_the_card(opened)
-
-
-async def check_grpc_on_the_card(bridged: BridgedMesh) -> None:
-    bridged.bridge.addresses.grpc = "127.0.0.1:50052"
-    card = await read(bridged, f"/agents/echo{CARD}")
-    interfaces = [
-        interface
-        for interface in card["supportedInterfaces"]
-        if interface["protocolBinding"] == "GRPC"
-    ]
-    assert interfaces == [
-        {
-            "url": "127.0.0.1:50052",
-            "protocolBinding": "GRPC",
-            "protocolVersion": "1.0",
-            "tenant": "echo",
-        },
-        {"url": "127.0.0.1:50052", "protocolBinding": "GRPC", "protocolVersion": "0.3"},
-    ]
-    # An address on loopback is unreachable from another machine.
-    far = await read(bridged, CARD, Host="mesh.example")
-    assert {binding for _, binding, _ in addresses(far)} == {"JSONRPC", "HTTP+JSON"}
-    bridged.bridge.addresses.grpc = "0.0.0.0:50052"
-    far = await read(bridged, CARD, Host="mesh.example:8000")
-    assert far["supportedInterfaces"][2]["url"] == "mesh.example:50052"
-
-
 async def test_a_v0_3_card_names_grpc_only_where_its_agent_answers(
     bridged: BridgedMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,17 +130,6 @@ async def test_not_modified_and_head_have_the_headers_of_get(bridged: BridgedMes
     for name in ("etag", "last-modified", "cache-control"):
         assert head.headers[name] == unchanged.headers[name] == answer.headers[name]
     assert head.headers["content-length"] == answer.headers["content-length"]
-
-
-async def test_cards_have_the_public_address(tmp_path: Path) -> None:
-    settings = Settings(default_agent="echo", public_url="https://mesh.example/a2a/")
-    async with open_bridged_mesh(tmp_path, settings) as bridged:
-        await bridged.mesh.join(echo)
-        card = await read(bridged, CARD)
-        assert addresses(card)[:2] == [
-            ("1.0", "JSONRPC", "https://mesh.example/a2a/"),
-            ("1.0", "HTTP+JSON", "https://mesh.example/a2a"),
-        ]
 
 
 class SecretAuthenticator:

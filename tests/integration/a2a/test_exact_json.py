@@ -198,11 +198,6 @@ async def test_the_state_of_a_graph_keeps_integers_of_64_bits_between_turns(mesh
     assert text_of(data_of(task["artifacts"][:1])) == text_of(value)
 
 
-@pytest.mark.parametrize("value", [*EXACT.values()], ids=[*EXACT])
-async def test_a_value_that_is_no_object_is_data_too(mesh: GrpcMesh, value: object) -> None:
-    assert text_of(await send_rest(mesh, value)) == text_of(value)
-
-
 async def test_grpc_carries_what_its_type_holds_and_refuses_the_rest_by_name(
     mesh: GrpcMesh,
 ) -> None:

@@ -140,18 +140,6 @@ async def test_a_deadline_of_the_call_ends_only_the_call(mesh: GrpcMesh) -> None
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
 
 
-async def test_a_client_that_disconnects_ends_only_its_call(mesh: GrpcMesh) -> None:
-    calls = mesh.bridged.bridge.grpc
-    await wait_until_open(calls, 0)
-    stream = mesh.v1.SendStreamingMessage(send_request("wait 3600"))
-    task_id = (await stream.read()).task.id
-    assert len(calls) == 1
-    stream.cancel()
-    await wait_until_open(calls, 0)
-    await wait_until_working(mesh, task_id)
-    await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
-
-
 async def wait_until_working(mesh: GrpcMesh, task_id: str) -> None:
     """Wait until a task's agent has begun; assert that the task has not ended."""
     await mesh.bridged.mesh.until(
@@ -185,14 +173,3 @@ async def test_unknown_methods_are_refused_with_the_known_ones(
     # A client that streams requests gets the error before its first request.
     many: Any = mesh.channel.stream_stream(method)
     assert (await refusal(many().read())).code == "UNIMPLEMENTED"
-
-
-async def test_big_files_are_urls_of_the_http_side_in_both_versions(mesh: GrpcMesh) -> None:
-    expected = (bytes(range(256)) * 400)[:100_000]
-    new = await mesh.v1.SendMessage(send_request("file 100000"))
-    before = await mesh.v0_3.SendMessage(v0_3_send_request("file 100000"))
-    ((part,),) = (artifact.parts for artifact in new.task.artifacts)
-    ((old_part,),) = (artifact.parts for artifact in before.task.artifacts)
-    assert old_part.file.name == part.filename == "100000.bin"
-    for url in (part.url, old_part.file.file_with_uri):
-        assert (await mesh.bridged.client.get(url)).content == expected

@@ -253,13 +253,6 @@ async def test_the_authority_of_the_target_wins(
     assert b"evil.example" not in answer.body or status == 421
 
 
-async def test_an_absolute_target_of_a_foreign_host_is_refused_in_its_protocol(raw: Raw) -> None:
-    target = "http://evil.example/agents/echo"
-    answer = await raw.send("localhost:{port}", method="POST", target=target, body=SEND)
-    error = parsed(answer)
-    assert (answer.status, error["jsonrpc"], error["error"]["code"]) == (421, "2.0", -32600)
-
-
 async def test_an_absolute_target_serves_messages(raw: Raw) -> None:
     target = "http://localhost:{port}/agents/echo"
     answer = await raw.send("evil.example", method="POST", target=target, body=SEND)
@@ -278,12 +271,6 @@ async def test_probes_may_have_any_host(raw: Raw, path: str) -> None:
     assert (await raw.send("evil.example", target=path + "/")).status == 421
 
 
-async def test_a_client_that_sends_a_large_body_reads_the_refusal(raw: Raw) -> None:
-    body = b" " * (8 * 1024 * 1024)
-    answer = await raw.send("evil.example", method="POST", target="/", body=body)
-    assert answer.status == 421
-
-
 async def test_the_card_of_a_public_url_is_the_same_for_all_hosts(tmp_path: Path) -> None:
     settings = Settings(default_agent="echo", public_url="https://mesh.example/a2a/")
     async with open_bridged_mesh(tmp_path, settings) as bridged:
@@ -293,18 +280,13 @@ async def test_the_card_of_a_public_url_is_the_same_for_all_hosts(tmp_path: Path
         answers = [await raw.send(host) for host in hosts]
         assert {answer.status for answer in answers} == {200}
         assert len({answer.body for answer in answers}) == 1
+        url = parsed(answers[0])["supportedInterfaces"][0]["url"]
+        assert url == "https://mesh.example/a2a/"
         for name in ("etag", "last-modified", "cache-control"):
             assert len({answer.headers[name] for answer in answers}) == 1
         assert answers[0].headers["cache-control"] == "public, max-age=60"
         assert (await raw.send("mesh.example:8000")).status == 421
         assert (await raw.send("evil.example")).status == 421
-
-
-async def test_a_card_with_the_host_of_the_request_is_revalidated(raw: Raw) -> None:
-    answers = [await raw.send(host) for host in ("localhost:{port}", "127.0.0.1:{port}")]
-    assert len({answer.headers["etag"] for answer in answers}) == 2
-    policies = {answer.headers["cache-control"] for answer in answers}
-    assert policies == {"private, no-cache, max-age=0"}
 
 
 async def test_a_bridge_on_all_interfaces_accepts_addresses_at_any_port(

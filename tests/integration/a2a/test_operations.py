@@ -104,13 +104,6 @@ async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(
 
 
 @only(*WITH_IDS)
-async def test_a_message_may_be_answered_at_once(wire: ProtocolVariant) -> None:
-    started = await wire.send("wait", now=True)
-    assert started.state in ("submitted", "working")
-    assert (await wire.cancel(started.task)).state == "canceled"
-
-
-@only(*WITH_IDS)
 async def test_a_direct_reply_is_a_message_without_a_task(wire: ProtocolVariant) -> None:
     context = f"c-{uuid.uuid4()}"
     reply = await wire.send("message hello", context=context)
@@ -282,7 +275,7 @@ async def test_a_context_alone_starts_another_task_in_it(wire: ProtocolVariant) 
 
 
 @only(*WITH_IDS)
-@pytest.mark.parametrize("task", ["nope", "abcdefgh-0123456789abcdef", "é", "-"])
+@pytest.mark.parametrize("task", ["nope", "é"])
 async def test_an_unknown_task_is_not_found(wire: ProtocolVariant, task: str) -> None:
     for operation in operations_of(wire.version, on_tasks=True) - {"delete_push"}:
         fields = example_fields(operation, task)

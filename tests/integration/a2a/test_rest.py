@@ -6,8 +6,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
-from harness.a2a.rest_client import Json, RestCaller, content, reason, user_message
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.a2a.rest_client import RestCaller, content, reason, user_message
 from trunkline.core.settings import Settings
 from trunkline_agents.echo.agent import echo
 
@@ -33,11 +33,6 @@ def rest(bridged: BridgedMesh, request: pytest.FixtureRequest) -> RestCaller:
 @pytest.fixture
 def at_echo(bridged: BridgedMesh) -> RestCaller:
     return RestCaller(bridged.client, bridged.url + "/agents/echo")
-
-
-@pytest.fixture
-def rpc(bridged: BridgedMesh) -> Caller:
-    return bridged.at("/agents/echo")
 
 
 async def test_a_task_is_sent_read_listed_and_canceled(rest: RestCaller) -> None:
@@ -220,17 +215,6 @@ def older(bridged: BridgedMesh) -> RestCaller:
     return RestCaller(bridged.client, bridged.url + "/agents/echo/v1")
 
 
-def older_message(text: str, **fields: str) -> Json:
-    return user_message(text, parts="content", **fields)
-
-
-async def send_older(rest: RestCaller, text: str, **fields: str) -> Json:
-    task: Json = (await rest.post("/message:send", {"message": older_message(text, **fields)}))[
-        "task"
-    ]
-    return task
-
-
 async def test_protobuf_field_names_are_accepted(older: RestCaller) -> None:
     body = {
         "request": {
@@ -244,14 +228,6 @@ async def test_protobuf_field_names_are_accepted(older: RestCaller) -> None:
     assert sent["message"]["content"] == [{"text": "hello"}]
     (event,) = await older.events("POST", "/message:stream", body)
     assert event.data["message"]["content"] == [{"text": "hello"}]
-
-
-async def test_both_versions_see_the_same_task(older: RestCaller, rpc: Caller) -> None:
-    task = await send_older(older, "count 2")
-    newer = await rpc.call("GetTask", {"id": task["id"]})
-    assert newer["artifacts"] == task["artifacts"]
-    assert newer["status"] == task["status"]
-    assert newer["history"][0]["parts"] == task["history"][0]["content"]
 
 
 @pytest.mark.parametrize(

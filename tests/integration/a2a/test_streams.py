@@ -41,15 +41,6 @@ def text(events: list[Event]) -> str:
     return "".join(event.text for event in events)
 
 
-async def test_every_event_has_an_id_and_they_only_grow(caller: Caller) -> None:
-    async with caller.streamed("count 20") as stream:
-        assert stream.headers["cache-control"] == "no-store"
-        assert stream.headers["x-accel-buffering"] == "no"
-        ids = [tuple(map(int, event.id.split("."))) async for event in stream]
-    assert ids[0] == (1, 0)
-    assert ids == sorted(set(ids))
-
-
 async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: BridgedMesh) -> None:
     gate, caller = await join_gate(bridged)
     gate.write("one ")
@@ -57,6 +48,8 @@ async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: Bridg
         async for event in first:
             if event.text:
                 break
+        assert first.headers["cache-control"] == "no-store"
+        assert first.headers["x-accel-buffering"] == "no"
         task_id = event.result["artifactUpdate"]["taskId"]
         async with caller.stream("SubscribeToTask", {"id": task_id}) as second:
             snapshot = await anext(second)
@@ -70,9 +63,7 @@ async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: Bridg
     assert later[-1].state == "TASK_STATE_COMPLETED"
 
 
-@pytest.mark.parametrize(
-    "last", ["", "5", "0.0", "-1.0", "1.x", "x", "1.0.0", "99999.0", "1." + "9" * 40, "01.0"]
-)
+@pytest.mark.parametrize("last", ["", "x", "99999.0", "1." + "9" * 40])
 async def test_an_unknown_event_id_is_refused(caller: Caller, last: str) -> None:
     task = await caller.send("echo hi")
     error = await caller.error("SubscribeToTask", {"id": task["id"]}, {"Last-Event-ID": last})

@@ -75,12 +75,6 @@ async def test_a_task_has_the_id_that_its_client_chose(caller: Caller) -> None:
     assert await caller.call("tasks/get", {"id": "chosen-1"}, {"A2A-Version": "0.1"}) == task
 
 
-async def test_a_missing_session_is_created(caller: Caller) -> None:
-    task = await caller.call("tasks/send", send_params("chosen-2", "hi"))
-    listed = await caller.call("ListTasks", {"contextId": task["sessionId"]})
-    assert listed["totalSize"] == 1
-
-
 async def test_the_id_of_an_ended_task_begins_another_in_the_same_session(caller: Caller) -> None:
     first = await caller.call("tasks/send", send_params("chosen-5", "echo one"))
     second = await caller.call("tasks/send", send_params("chosen-5", "echo two"))

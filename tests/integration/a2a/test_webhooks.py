@@ -240,25 +240,21 @@ async def test_a_receiver_that_answers_gone_gets_no_more_posts(
     await receiver.until(has_ended)
 
 
-@pytest.mark.parametrize("code", [500, 302])
-async def test_a_post_that_fails_or_is_redirected_waits_for_the_next_attempt(
-    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver, code: int
+async def test_a_post_that_fails_waits_for_the_next_attempt(
+    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
-    async with open_receiver() as other:
+    async def decide(_received: ReceivedPost) -> Answer:
+        return status(500)
 
-        async def decide(_received: ReceivedPost) -> Answer:
-            return status(code, f"location: {other.url}")
-
-        receiver.decide = decide
-        task = await send(caller, "echo hello", config(receiver))
-        await until(mesh, task["id"], WAITING)
-        client = mesh.mesh.client("echo")
-        (webhook,) = await client.list_webhooks(task["id"])
-        assert webhook.last_error.startswith(f"it answered {code}")
-        receiver.decide = accept
-        assert await client.replay_webhook(task["id"]) == 1
-        await receiver.until(has_ended)
-        assert other.connections == 0
+    receiver.decide = decide
+    task = await send(caller, "echo hello", config(receiver))
+    await until(mesh, task["id"], WAITING)
+    client = mesh.mesh.client("echo")
+    (webhook,) = await client.list_webhooks(task["id"])
+    assert webhook.last_error == "it answered 500"
+    receiver.decide = accept
+    assert await client.replay_webhook(task["id"]) == 1
+    await receiver.until(has_ended)
 
 
 async def test_text_whose_response_was_lost_is_not_doubled(

@@ -153,19 +153,6 @@ def shown(events: list[ClientEvent], before: str = "") -> str:
     return before
 
 
-async def test_a_question_is_answered_in_one_line(mesh: PublicMesh) -> None:
-    async with mesh.client() as client:
-        answer = await client.ask("count 3")
-    assert (answer.text, answer.state, answer.outcome) == (
-        "1 2 3 ",
-        TaskState.COMPLETED,
-        "complete",
-    )
-    assert [artifact.name for artifact in answer.artifacts] == ["count"]
-    assert answer.task_id
-    assert answer.context_id
-
-
 @pytest.mark.parametrize("wire", WIRES)
 async def test_every_binding_and_version_streams_chunks_and_the_answer(
     mesh: PublicMesh, wire: str

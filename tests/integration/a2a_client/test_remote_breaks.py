@@ -25,17 +25,15 @@ from trunkline.tasks.lifecycle import State
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SEEDS = range(3)
+SEEDS = range(2)
 UNCUT = itertools.repeat(1 << 30)
 # The wire, whether its streams are resumed or reconciled, and the bytes of its first answers. Over
 # gRPC, only a stream that resumes survives cuts.
 WIRES = [
-    *(
-        (f"{binding} {version}", resumes, 1500)
-        for binding in ("JSONRPC", "HTTP+JSON")
-        for version in ("1.0", "0.3")
-        for resumes in (True, False)
-    ),
+    ("JSONRPC 1.0", True, 1500),
+    ("JSONRPC 1.0", False, 1500),
+    ("HTTP+JSON 0.3", True, 1500),
+    ("HTTP+JSON 0.3", False, 1500),
     ("GRPC 1.0", True, 300),
 ]
 

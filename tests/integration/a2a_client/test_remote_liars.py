@@ -160,10 +160,10 @@ BREACHES: dict[str, tuple[Answer, str]] = {
 async def test_a_protocol_violation_fails_the_task_with_the_reason(name: str, far: Far) -> None:
     answer, reason = BREACHES[name]
     far.agent.on(STREAM, answer)
-    ended = await far.ask()
+    ended = await far.ask_shared()
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert reason in status_texts(ended)
-    assert "remote agent 'far-" in status_texts(ended)
+    assert "remote agent 'far'" in status_texts(ended)
     # If the remote task was known, it was canceled.
     if ended.children:
         assert (await far.agent.until("CancelTask")).params["id"] == "t-1"

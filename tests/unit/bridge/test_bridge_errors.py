@@ -10,7 +10,6 @@ from trunkline.a2a_wire.errors import (
     ERROR_KINDS,
     INTERNAL_ERROR,
     WireError,
-    invalid_params,
     to_wire_error,
 )
 
@@ -49,14 +48,6 @@ def test_the_tree_in_the_documentation_has_every_error(cls: type[errors.Trunklin
 def test_rows_of_a2as_own_errors_match_the_specification() -> None:
     rows = {row.reason: (row.rpc_code, row.http_status) for row in ERROR_KINDS.values()}
     assert {reason: rows[reason] for reason in SPECIFIED} == SPECIFIED
-
-
-def test_a_wrong_field_is_named_in_the_details() -> None:
-    wire_error = to_wire_error(errors.InvalidArgumentError("message.parts", "is empty"))
-    assert wire_error.details()[1] == {
-        "@type": "type.googleapis.com/google.rpc.BadRequest",
-        "fieldViolations": [{"field": "message.parts", "description": "is empty"}],
-    }
 
 
 @pytest.mark.parametrize(
@@ -137,42 +128,10 @@ def test_addresses_and_paths_are_redacted(
         assert any(address in str(vars(record)) for record in caplog.records)
 
 
-def test_a_missing_webhook_has_the_kind_of_a_missing_task() -> None:
-    wire_error = to_wire_error(errors.WebhookNotFoundError("t-1", "c-1"))
-    assert wire_error.kind == to_wire_error(errors.TaskNotFoundError("t-1")).kind
-    assert wire_error.text.startswith("task 't-1' has no push notification config 'c-1'; ")
-    assert wire_error.metadata == {"taskId": "t-1", "configId": "c-1"}
-
-
-def test_metadata_has_the_names_of_the_wire() -> None:
-    wire_error = to_wire_error(errors.TaskNotFoundError("t-1"))
-    assert wire_error.metadata == {"taskId": "t-1"}
-
-
-def test_an_overload_has_a_retry_delay() -> None:
-    assert to_wire_error(errors.OverloadedError("math", "3")).retry_after_s == "3"
-    assert to_wire_error(errors.PeerUnavailableError("host", "gone")).retry_after_s == "1"
-    assert to_wire_error(errors.TaskNotFoundError("t")).retry_after_s == ""
-
-
 def test_an_open_breaker_has_the_time_until_the_next_try() -> None:
     error = to_wire_error(errors.PeerCircuitOpenError("10.0.0.7:4", "it kept failing", "43"))
     assert error.kind == to_wire_error(errors.PeerUnavailableError("h", "it left")).kind
     assert error.retry_after_s == "43"
-
-
-def test_the_retry_delay_is_in_the_details() -> None:
-    details = to_wire_error(errors.OverloadedError("math", "3")).details()
-    assert details[1] == {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "3s"}
-    assert len(to_wire_error(errors.TaskNotFoundError("t")).details()) == 1
-
-
-def test_an_expired_cursor_says_how_to_continue() -> None:
-    wire_error = to_wire_error(errors.CursorExpiredError("t-1", "4", "9"))
-    assert wire_error.kind.rpc_code == -32602
-    assert wire_error.metadata == {"taskId": "t-1", "after": "4", "snapshotSequence": "9"}
-    assert "snapshot at 9" in wire_error.text
-    assert "SubscribeToTask without Last-Event-ID" in wire_error.text
 
 
 def test_an_unexpected_error_is_logged_once_and_redacted(
@@ -183,12 +142,6 @@ def test_an_unexpected_error_is_logged_once_and_redacted(
     assert wire_error.kind == INTERNAL_ERROR
     assert "hunter2" not in str(wire_error)
     assert [record.message for record in caplog.records] == ["request.failed"]
-
-
-def test_a_wire_error_is_returned_unchanged() -> None:
-    error = invalid_params(("a", "is wrong"), ("b", "is missing"))
-    assert to_wire_error(error) is error
-    assert str(error) == "a: is wrong; b: is missing"
 
 
 def test_a_class_without_a_row_has_that_of_its_parent() -> None:

@@ -55,13 +55,6 @@ def parse(card: object, **options: Any) -> Any:
     return parse_remote_card(json.dumps(card).encode(), InterfaceSelector(URL, **options))
 
 
-def test_a_v1_0_card_has_the_interface_and_capabilities() -> None:
-    remote = parse(V1)
-    assert (remote.interface.binding, remote.interface.version) == (ProtocolBinding.JSONRPC, "1.0")
-    assert remote.supports_streaming
-    assert remote.supports_resume
-
-
 def test_a_v0_3_card_has_its_main_and_additional_interfaces() -> None:
     assert parse(V0_3).interface.binding == ProtocolBinding.GRPC
     other = parse(V0_3, bindings=("HTTP+JSON",))

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.remote.scripted_agent import artifact, chunk, message, status, task
+from harness.remote.scripted_agent import artifact, chunk, status, task
 from trunkline import (
-    ArtifactChange,
     ClientAnswer,
     ClientEvent,
-    StatusChange,
     TaskState,
     TextChunk,
 )
@@ -20,7 +18,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a_client.answer_fold import AnswerFold
 from trunkline.core.json_values import parse_dict
 from trunkline.errors import PeerProtocolError
-from trunkline.v1 import artifact_pb2, task_pb2
+from trunkline.v1 import task_pb2
 
 PIECES = st.sampled_from(["", "a", "b", "ab", "\n", "a\n", "xyz"])
 STEPS = st.lists(
@@ -102,26 +100,6 @@ async def test_another_text_after_a_rewind_replaces_what_was_shown() -> None:
     assert reader.replaced == 1
 
 
-async def test_the_answer_after_its_stream_is_not_shown_twice() -> None:
-    reader = Reader()
-    answer = await reader.read(
-        task(),
-        in_role("plan", "ask math", artifact_id="p"),
-        in_role("notice", "math is working", artifact_id="n"),
-        in_role("stream", "four", artifact_id="s"),
-        in_role("stream", " and five", artifact_id="s", append=True),
-        in_role("answer", "four and five!", artifact_id="r", lastChunk=True),
-        status("COMPLETED", metadata={"trunkline/outcome": "partial"}),
-    )
-    assert reader.shown == answer.text == "four and five!"
-    assert reader.replaced == 0
-    assert len(answer.parts) == 1
-    assert [each.artifact_id for each in answer.artifacts] == ["p", "n", "s", "r"]
-    assert answer.outcome == "partial"
-    roles = {event.role for event in reader.of(ArtifactChange)}
-    assert roles == {"plan", "notice", "stream", "answer"}
-
-
 async def test_an_answer_that_differs_from_its_stream_replaces_it() -> None:
     reader = Reader()
     answer = await reader.read(
@@ -176,37 +154,6 @@ async def test_streams_are_shown_in_the_order_of_the_steps() -> None:
     assert texts == ["one\ntw", "o\nthree"]
 
 
-async def test_a_resumed_turn_knows_the_roles_of_what_began_before() -> None:
-    reader = Reader(is_resumed=True)
-    whole = [in_role("plan", "ask math", artifact_id="p"), in_role("answer", "4", artifact_id="r")]
-    artifacts = [
-        parse_dict(each["artifactUpdate"]["artifact"], artifact_pb2.Artifact()) for each in whole
-    ]
-    reader.fold.follow_task("t-1", artifacts)
-    await reader.read(
-        chunk(" math", artifact_id="p", append=True),
-        chunk("4", artifact_id="r", append=True),
-        DONE,
-    )
-    assert (reader.shown, reader.replaced) == ("4", 0)
-
-
-async def test_snapshots_add_what_is_missing_once() -> None:
-    reader = Reader()
-    answer = await reader.read(
-        task(),
-        chunk("one "),
-        task(artifacts=[artifact("one two "), artifact("file", "a-2")]),
-        task("COMPLETED", artifacts=[artifact("one two "), artifact("file", "a-2")]),
-    )
-    assert [event.text for event in reader.of(TextChunk)] == ["one ", "two ", "\nfile"]
-    assert answer.text == "one two \nfile"
-    assert [event.state for event in reader.of(StatusChange)] == [
-        TaskState.WORKING,
-        TaskState.COMPLETED,
-    ]
-
-
 async def test_earlier_turns_are_no_part_of_the_answer() -> None:
     question = status("INPUT_REQUIRED", "which?")["statusUpdate"]["status"]
     earlier = {"status": question, "artifacts": [artifact("old"), artifact("log", "a-2")]}
@@ -224,13 +171,6 @@ async def test_earlier_turns_are_no_part_of_the_answer() -> None:
     assert answer.status_text == "which else?"
 
 
-async def test_only_the_last_event_of_a_wire_event_has_its_cursor() -> None:
-    reader = Reader()
-    await reader.read(task(artifacts=[artifact("one")]), chunk("two", append=True), DONE)
-    cursors = [getattr(event, "cursor", "") for event in reader.events]
-    assert cursors == ["", "", "1", "2", "3"]
-
-
 async def test_a_resumed_turn_goes_on_without_its_beginning() -> None:
     reader = Reader(is_resumed=True)
     reader.fold.follow_task("t-1")
@@ -238,13 +178,6 @@ async def test_a_resumed_turn_goes_on_without_its_beginning() -> None:
     assert (reader.shown, reader.replaced) == ("two", 0)
     await reader.read(chunk("one t"))
     assert (reader.shown, reader.replaced) == ("one t", 1)
-
-
-async def test_a_direct_reply_is_the_answer() -> None:
-    reader = Reader()
-    answer = await reader.read(message("hi"))
-    assert reader.shown == answer.text == "hi"
-    assert (answer.state, answer.outcome, answer.task_id) == (TaskState.COMPLETED, "complete", "")
 
 
 @pytest.mark.parametrize(

@@ -36,17 +36,7 @@ def test_a_suffix_exists_only_for_a_common_prefix(first: list[Part], second: lis
         assert ArtifactContent([*first, *suffix]).items() == ArtifactContent(second).items()
 
 
-def test_texts_are_joined_before_they_are_compared() -> None:
-    assert ArtifactContent(text_parts("on", "e ")).find_suffix(
-        text_parts("o", "ne t", "wo")
-    ) == text_parts("two")
-
-
 def test_different_or_shorter_text_has_no_suffix() -> None:
     assert ArtifactContent(text_parts("one")).find_suffix(text_parts("two")) is None
     assert ArtifactContent(text_parts("one")).find_suffix(text_parts("on")) is None
     assert ArtifactContent(text_parts("one")).find_suffix([]) is None
-
-
-def test_equal_content_has_an_empty_suffix() -> None:
-    assert ArtifactContent(text_parts("one")).find_suffix(text_parts("one", "")) == []

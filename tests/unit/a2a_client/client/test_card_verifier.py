@@ -204,7 +204,7 @@ def test_texts_of_a_remote_card_are_plain_and_limited() -> None:
         "tags": [hidden],
         "examples": [hidden],
     }
-    long = SKILL | {"description": "x" * 100_000, "examples": ["y" * 10_000] * 1000}
+    long = SKILL | {"description": "x" * 10_000, "examples": ["y" * 1000] * 200}
     body = json.dumps(CARD | {"description": hidden, "skills": [skill, long]}).encode()
 
     card = build_local_card(parse_remote_card(body, InterfaceSelector(CARD_URL)).card, "scale")

@@ -3,9 +3,7 @@
 import pytest
 
 from trunkline.a2a_client.interfaces import (
-    Interface,
     InterfaceSelector,
-    ProtocolBinding,
     parse_host,
     parse_version,
 )
@@ -18,18 +16,6 @@ def make_interface(
     url: str, binding: str = "JSONRPC", version: str = "1.0", **more: str
 ) -> AgentInterface:
     return AgentInterface(url=url, protocol_binding=binding, protocol_version=version, **more)
-
-
-def test_the_first_supported_interface_is_selected_with_its_tenant() -> None:
-    interfaces = [
-        make_interface("https://agents.example/soap", "SOAP"),
-        make_interface("https://agents.example/new", version="2.0"),
-        make_interface("https://agents.example/rest/", "http+json", "1.0", tenant="blue"),
-        make_interface("https://agents.example/rpc"),
-    ]
-    assert InterfaceSelector(CARD).select(interfaces) == Interface(
-        ProtocolBinding.REST, "1.0", "https://agents.example/rest", "blue", is_secure=True
-    )
 
 
 @pytest.mark.parametrize(
@@ -123,16 +109,6 @@ def test_all_names_of_this_machine_are_one_host() -> None:
 def test_an_interface_with_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="no interface that we speak"):
         InterfaceSelector(CARD).select([make_interface(url)])
-
-
-def test_only_the_requested_bindings_and_versions_are_selected() -> None:
-    interfaces = [
-        make_interface("https://agents.example/a"),
-        make_interface("https://agents.example/b", "HTTP+JSON", "0.3"),
-        make_interface("https://agents.example/c", "HTTP+JSON", "1.0"),
-    ]
-    selector = InterfaceSelector(CARD, bindings=("HTTP+JSON",), versions=("1.0",))
-    assert selector.select(interfaces).url == "https://agents.example/c"
 
 
 @pytest.mark.parametrize(

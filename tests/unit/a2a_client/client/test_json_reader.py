@@ -96,10 +96,6 @@ def test_unknown_members_and_nulls_are_ignored() -> None:
     }
 
 
-def test_a_task_may_be_wrapped() -> None:
-    assert parse_task({"task": {"id": "t", "status": {"state": "working"}}}).id == "t"
-
-
 @pytest.mark.parametrize(
     "artifact",
     [

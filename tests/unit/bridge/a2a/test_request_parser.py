@@ -1,6 +1,5 @@
 """Valid parameters are parsed; errors name the invalid field."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.a2a_wire.errors import WireError
-from trunkline.v1 import event_pb2, task_pb2
+from trunkline.v1 import event_pb2
 from trunkline_bridge.a2a.operations import request_parser as params
 from trunkline_bridge.a2a.operations.request_parser import parse_plain_send
 from trunkline_bridge.callers.caller import parse_deadline, parse_tree
@@ -19,18 +18,6 @@ MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 def violated_fields(caught: pytest.ExceptionInfo[WireError]) -> list[str]:
     assert caught.value.kind.rpc_code == -32602
     return [name for name, _ in caught.value.violations]
-
-
-def test_a_message_is_parsed_and_unknown_fields_are_ignored() -> None:
-    content = {
-        "message": {**MESSAGE, "kind": "message", "new": {"x": 1}},
-        "configuration": {"blocking": True, "historyLength": 2, "returnImmediately": True},
-        "metadata": {"k": 1},
-    }
-    request = params.parse_send(content)
-    assert request.message.parts[0].text == "hi"
-    assert request.configuration.history_length == 2
-    assert request.configuration.return_immediately
 
 
 HOOK = {"url": "https://x.example/hook", "token": "t"}
@@ -68,19 +55,6 @@ def test_missing_webhook_fields_are_named(
 ) -> None:
     with pytest.raises(WireError) as caught:
         parse(content)
-    assert violated_fields(caught) == fields
-
-
-@pytest.mark.parametrize(
-    ("message", "fields"),
-    [
-        ({}, ["message.messageId", "message.role", "message.parts"]),
-        ("message", ["message"]),
-    ],
-)
-def test_every_missing_field_is_named(message: object, fields: list[str]) -> None:
-    with pytest.raises(WireError) as caught:
-        params.parse_send({"message": message})
     assert violated_fields(caught) == fields
 
 
@@ -147,60 +121,10 @@ def test_an_invalid_filter_has_a_readable_error(content: dict[str, Any], expecte
     assert expected.partition(": ")[0] in violated_fields(caught)
 
 
-@pytest.mark.parametrize("size", [7, 7.0, "7"])
-def test_numbers_are_accepted_in_every_protojson_form(size: object) -> None:
-    assert params.parse_list({"pageSize": size}).page_size == 7
-
-
 @pytest.mark.parametrize("content", [{"text": ""}, {"data": None}, {"raw": ""}, {"url": ""}])
 def test_empty_content_is_content(content: dict[str, Any]) -> None:
     request = params.parse_send({"message": {**MESSAGE, "parts": [content]}})
     assert request.message.parts[0].WhichOneof("content") == next(iter(content))
-
-
-@pytest.mark.parametrize("content", ["text", [], 5, True])
-def test_params_are_an_object(content: object) -> None:
-    with pytest.raises(WireError) as caught:
-        params.parse_list(content)
-    assert violated_fields(caught) == ["params"]
-
-
-def test_missing_params_are_an_empty_object() -> None:
-    assert params.parse_list(None).page_size == 50
-    with pytest.raises(WireError) as caught:
-        params.parse_get(None)
-    assert violated_fields(caught) == ["id"]
-
-
-@pytest.mark.parametrize("parse", [params.parse_get, params.parse_cancel, params.parse_subscribe])
-def test_a_task_id_is_required(parse: Any) -> None:
-    assert parse({"id": "t-1"}).id == "t-1"
-    with pytest.raises(WireError) as caught:
-        parse({"id": ""})
-    assert violated_fields(caught) == ["id"]
-
-
-def test_valid_filters_are_accepted() -> None:
-    request = params.parse_list(
-        {
-            "pageSize": 100,
-            "status": "TASK_STATE_WORKING",
-            "statusTimestampAfter": "2026-02-03T00:00:00.000Z",
-            "historyLength": 0,
-        }
-    )
-    assert request.page_size == 100
-    assert request.status == task_pb2.TASK_STATE_WORKING
-    assert request.HasField("history_length")
-
-
-def test_negative_history_lengths_are_refused_everywhere() -> None:
-    with pytest.raises(WireError) as caught:
-        params.parse_send({"message": MESSAGE, "configuration": {"historyLength": -1}})
-    assert violated_fields(caught) == ["configuration.historyLength"]
-    with pytest.raises(WireError) as caught:
-        params.parse_get({"id": "t", "historyLength": -1})
-    assert violated_fields(caught) == ["historyLength"]
 
 
 def nested(levels: int, *, of: str) -> object:
@@ -211,7 +135,7 @@ def nested(levels: int, *, of: str) -> object:
 
 
 @pytest.mark.parametrize("of", ["objects", "arrays"])
-@pytest.mark.parametrize("levels", range(1, 60))
+@pytest.mark.parametrize("levels", [1, 24, 25, 26, 27, 40, 59])
 def test_content_too_deep_for_protobuf_is_refused(of: str, levels: int) -> None:
     content = {"message": {**MESSAGE, "parts": [{"data": nested(levels, of=of)}]}}
     refusal: WireError | None = None
@@ -259,14 +183,6 @@ def test_too_many_values_are_refused() -> None:
     with pytest.raises(WireError, match="more than 50000 values") as caught:
         params.parse_send(data)
     assert violated_fields(caught) == ["params"]
-
-
-def test_a_timeout_becomes_a_deadline() -> None:
-    before = datetime.now(UTC)
-    deadline = parse_deadline("2.5")
-    assert deadline is not None
-    assert timedelta(seconds=2.5) <= deadline - before <= timedelta(seconds=60)
-    assert parse_deadline(None) is None
 
 
 @pytest.mark.parametrize("header", ["", "soon", "0", "-1", "nan", "inf", "1e30"])

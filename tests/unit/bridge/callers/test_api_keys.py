@@ -18,7 +18,6 @@ from trunkline_bridge.callers.api_keys import (
     load_keys,
     save_keys,
 )
-from trunkline_bridge.callers.permissions import UNRESTRICTED
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -50,16 +49,6 @@ def test_the_file_does_not_hold_the_key(tmp_path: Path) -> None:
 def test_an_unknown_key_is_not_found(tmp_path: Path, key: str) -> None:
     keys = ApiKeyFile(write_api_keys(tmp_path / "keys.toml", [("ci", "acme", "k")]))
     assert keys.find(key) is None
-
-
-def test_changes_of_the_file_take_effect_within_a_second(tmp_path: Path) -> None:
-    clock = ManualClock()
-    path = write_api_keys(tmp_path / "keys.toml", [("a", "acme", "k")])
-    keys = ApiKeyFile(path, clock)
-    write_api_keys(path, [("b", "acme", "l")])
-    clock.now += RELOAD_INTERVAL_S
-    assert keys.find("k") is None
-    assert keys.find("l") is not None
 
 
 @pytest.mark.parametrize("text", [None, "[[key]", "key = 1"])
@@ -115,29 +104,8 @@ def test_an_invalid_file_is_reported_with_the_problem(
         ApiKeyFile(path)
 
 
-def test_a_name_may_have_an_old_key_that_expires(tmp_path: Path) -> None:
-    path = tmp_path / "keys.toml"
-    keys = [
-        ApiKey("ci", "acme", hash_key("old"), NEW_YEAR),
-        ApiKey("ci", "acme", hash_key("new")),
-    ]
-    save_keys(path, keys)
-    file = ApiKeyFile(path)
-    assert [file.find("old"), file.find("new")] == keys
-
-
 def test_a_key_is_not_accepted_from_its_expiry_on() -> None:
     key = ApiKey("ci", "acme", hash_key("k"), NEW_YEAR)
     assert not key.is_expired(NEW_YEAR - timedelta(seconds=1))
     assert key.is_expired(NEW_YEAR)
     assert not ApiKey("ci", "acme", hash_key("k")).is_expired(NEW_YEAR)
-
-
-def test_the_scopes_of_a_key_are_its_permissions() -> None:
-    key = ApiKey("ci", "acme", hash_key("k"), None, ("math", "r-*"), ("read",))
-    (grant,) = key.permissions.grants
-    assert grant.allows("math", "GetTask")
-    assert grant.allows("r-2", "GetArtifact")
-    assert not grant.allows("math", "SendMessage")
-    assert not grant.allows("echo", "GetTask")
-    assert ApiKey("ci", "acme", hash_key("k")).permissions is UNRESTRICTED

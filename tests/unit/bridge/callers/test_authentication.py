@@ -14,10 +14,6 @@ from trunkline_bridge.callers.authentication import build_authenticator
 TOKENS = jwt_settings("keys.json")
 
 
-def test_without_settings_access_is_anonymous() -> None:
-    assert build_authenticator(Settings()).security.is_anonymous_only
-
-
 @pytest.mark.parametrize(
     ("changes", "setting"),
     [

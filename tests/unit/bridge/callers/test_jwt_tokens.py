@@ -54,17 +54,6 @@ async def test_a_token_names_its_account(jwks: Path, algorithm: str) -> None:
     assert identity.is_authenticated
 
 
-async def test_any_claim_may_name_the_account(jwks: Path) -> None:
-    tokens = TokenVerifier(jwt_settings(jwks, account_claim="org"))
-    identity = await tokens.verify(TRUSTED_KEY.token({"org": "acme"}))
-    assert (identity.account, identity.name) == ("jwt:acme", "ann")
-
-
-async def test_the_settings_may_share_the_accounts_of_api_keys(jwks: Path) -> None:
-    tokens = TokenVerifier(jwt_settings(jwks, account_prefix=""))
-    assert (await tokens.verify(TRUSTED_KEY.token())).account == "ann"
-
-
 @pytest.mark.parametrize(
     ("claims", "allowed"),
     [

@@ -1,6 +1,5 @@
-"""Streams are limited per account, and end when their credentials expire or are removed."""
+"""Streams are limited per account, and their credentials expire or are removed."""
 
-import asyncio
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 
 from trunkline.core.settings import LimitSettings
 from trunkline.errors import LimitExceededError
-from trunkline_bridge.callers import api_keys
 from trunkline_bridge.callers.api_keys import (
     ApiKey,
     ApiKeyCredential,
@@ -17,10 +15,9 @@ from trunkline_bridge.callers.api_keys import (
     hash_key,
     save_keys,
 )
-from trunkline_bridge.callers.caller import Caller, Credential
+from trunkline_bridge.callers.caller import Caller
 from trunkline_bridge.callers.jwt_tokens import TokenCredential
 from trunkline_bridge.callers.streams import CallerStreams
-from trunkline_bridge.http.in_flight import Connection, InFlightRequests
 
 
 def open_streams(limits: LimitSettings) -> CallerStreams:
@@ -63,36 +60,3 @@ def test_open_streams_are_limited_per_account() -> None:
         raise ValueError("failed")
     with streams.hold(ann), streams.hold(ann):
         pass
-
-
-async def test_a_stream_of_a_refused_credential_ends_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(api_keys, "RELOAD_INTERVAL_S", 0.001)
-    streams, in_flight = open_streams(LimitSettings(streams=1)), InFlightRequests()
-    errors: dict[str, list[Exception | None]] = {"expiring": [], "valid": []}
-    all_open = asyncio.Barrier(3)
-
-    async def hold(name: str, credential: Credential) -> None:
-        async def send_abort(error: Exception | None) -> None:
-            errors[name].append(error)
-
-        caller = Caller("math", account=name, credential=credential)
-        async with in_flight.track(Connection(), send_abort=send_abort):
-            with streams.hold(caller):
-                await all_open.wait()
-                await asyncio.Event().wait()
-
-    now_s = datetime.now(UTC).timestamp()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-        expiring = tasks.create_task(hold("expiring", TokenCredential(now_s + 0.05)))
-        valid = tasks.create_task(hold("valid", TokenCredential(now_s + 60)))
-        await all_open.wait()
-        await expiring
-        assert not valid.done()
-        # The account may open a stream again.
-        with streams.hold(Caller("math", account="expiring")):
-            valid.cancel()
-    (error,) = errors["expiring"]
-    assert str(error) == "the token has expired"
-    assert not errors["valid"]

@@ -103,15 +103,6 @@ def test_the_bound_address_decides_what_is_accepted_by_default(
     assert results == {**dict.fromkeys(accepted, 200), **dict.fromkeys(refused, 421)}
 
 
-def test_a_canonical_host_leaves_the_scope_unchanged() -> None:
-    guard = make_guard()
-    scope = make_scope("localhost:8000")
-    assert guard.check(scope) is scope
-    assert guard.check(scope) is scope
-    changed = guard.check(make_scope("LOCALHOST.:8000"))
-    assert changed["headers"] == scope["headers"]
-
-
 def test_accepting_a_host_once_accepts_it_at_that_server_only() -> None:
     guard = make_guard("")
     assert check(guard, "asgi:8000", ("asgi", 8000)) == 200

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a.client.card_resolver import parse_agent_card
-from a2a.utils.signing import _canonicalize_agent_card
 
 from trunkline.a2a_wire.card_json import parse_card
 from trunkline.a2a_wire.card_signatures import (
@@ -26,19 +24,6 @@ def test_each_form_equals_its_vector(case: dict[str, Any]) -> None:
     card = parse_card(json.dumps(case["card"]))
     assert specified_form(card).decode() == case["specified"]
     assert pruned_form(card).decode() == case["pruned"]
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_the_pruned_form_equals_the_sdks(case: dict[str, Any]) -> None:
-    sdk = _canonicalize_agent_card(parse_agent_card(json.loads(json.dumps(case["card"]))))
-    assert pruned_form(parse_card(json.dumps(case["card"]))).decode() == sdk
-
-
-def test_signatures_are_not_signed() -> None:
-    card = agent_card_pb2.AgentCard(name="s")
-    before = specified_form(card), pruned_form(card)
-    card.signatures.add(protected="x", signature="y")
-    assert (specified_form(card), pruned_form(card)) == before
 
 
 def test_the_sent_form_contains_every_field() -> None:

@@ -10,7 +10,7 @@ import pytest
 from trunkline.core.json_values import parse_dict, read_text
 from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
-from trunkline.v1 import event_pb2, part_pb2, task_pb2
+from trunkline.v1 import event_pb2, task_pb2
 from trunkline_bridge.a2a.projection.plain_answer import plain_artifacts
 from trunkline_bridge.a2a.projection.plain_view import PlainProjection
 
@@ -104,38 +104,6 @@ def test_streams_resumed_streams_and_stored_tasks_agree_at_each_event(path: Path
         stored = {item.artifact_id: joined(item.parts) for item in plain_artifacts(fold.snapshot())}
         assert client.content() == stored
     assert seen == expected
-
-
-def answers(name: str) -> dict[str, list[Any]]:
-    path = next(path for path in VECTORS if path.stem == name)
-    fold = Fold(load(path)[0].header.task_id)
-    for batch in load(path):
-        fold.apply(batch)
-    return {item.artifact_id: joined(item.parts) for item in plain_artifacts(fold.snapshot())}
-
-
-def test_all_that_an_agent_wrote_is_in_its_one_answer() -> None:
-    assert answers("echo_count") == {"answer-1": ["1 2 3 "]}
-    (content,) = answers("parts").values()
-    assert any(isinstance(item, part_pb2.Part) for item in content)
-
-
-def test_a_supervisors_answer_streams_as_its_first_step_writes_it() -> None:
-    path = next(path for path in VECTORS if path.stem == "supervisor_one_child")
-    projection = PlainProjection()
-    updates = [
-        event.response.artifact_update
-        for batch in load(path)
-        for event in projection.apply(batch)
-        if event.response.HasField("artifact_update")
-    ]
-    # One beginning, then appends only: nothing is repeated.
-    assert [update.append for update in updates].count(False) == 1
-    assert not updates[0].append
-    assert len(updates) > 2
-    assert updates[-1].last_chunk
-    (content,) = answers("supervisor_one_child").values()
-    assert joined([part for update in updates for part in update.artifact.parts]) == content
 
 
 def supervisor_of_parallel_steps(

@@ -75,18 +75,6 @@ def roles_at_each_event(*events: event_pb2.Event) -> dict[str, str]:
     return streamed
 
 
-def test_the_first_artifact_of_an_agent_is_its_answer() -> None:
-    assert roles_at_each_event(created(), begin("report"), begin("data")) == {
-        "report": "answer",
-        "data": "stream",
-    }
-
-
-def test_what_an_agent_shows_while_it_works_is_not_its_answer() -> None:
-    roles = roles_at_each_event(created(), begin("log", PROGRESS), begin("report"))
-    assert roles == {"log": "stream", "report": "answer"}
-
-
 def test_each_turn_has_its_answer() -> None:
     events = [
         created(),

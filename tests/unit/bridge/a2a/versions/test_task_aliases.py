@@ -98,23 +98,12 @@ async def test_an_alias_of_a_removed_agent_is_found_in_its_journal() -> None:
     assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0001-b"
 
 
-async def test_an_unknown_alias_is_new() -> None:
-    assert await make_aliases(Mesh(Host(), Host())).find(CALLER, "chosen") == ""
-    assert await make_aliases(Mesh(has_agent=False)).find(CALLER, "chosen") == ""
-
-
 @pytest.mark.parametrize(
     "mesh", [Mesh(Host(), Host(problem=UNREACHABLE)), Mesh(Host(problem=UNREACHABLE))]
 )
 async def test_an_alias_is_not_new_while_a_host_is_unreachable(mesh: Mesh) -> None:
     with pytest.raises(PeerUnavailableError):
         await make_aliases(mesh).find(CALLER, "chosen")
-
-
-async def test_a_task_id_of_the_mesh_is_returned_unchanged() -> None:
-    own = Host()
-    assert await make_aliases(Mesh(own)).find(CALLER, "jrnl0000-a") == "jrnl0000-a"
-    assert own.requests == 0
 
 
 def test_a_task_may_be_created_on_the_host_of_its_agent() -> None:

@@ -42,13 +42,6 @@ def test_all_files_are_encoded_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "agent", ["", "node", "grpc-node-js/1.14.7", "Mozilla/5.0 (X11)", "Bun/1.1", "curl/8.5"]
-)
-def test_raw_file_bytes_are_the_default(agent: str) -> None:
-    assert uses_raw_file_bytes(agent)
-
-
-@pytest.mark.parametrize(
     "agent",
     [
         "python-httpx/0.28.1",

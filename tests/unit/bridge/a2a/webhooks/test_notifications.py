@@ -31,10 +31,6 @@ def join_and_list(*events: WireEvent) -> list[tuple[str, str]]:
     ]
 
 
-def test_adjacent_pieces_of_one_artifact_are_joined_with_the_last_id() -> None:
-    assert join_and_list(piece(1, "a"), piece(2, "b"), piece(4, "c")) == [("4.0", "abc")]
-
-
 def test_pieces_are_not_joined_across_another_event() -> None:
     assert join_and_list(piece(1, "a"), other(2), piece(3, "b"), piece(4, "c")) == [
         ("1.0", "a"),
@@ -68,7 +64,3 @@ def test_a_joined_text_is_bounded() -> None:
         70_000,
         60_000,
     ]
-
-
-def test_joining_no_events_returns_none() -> None:
-    assert join_and_list() == []

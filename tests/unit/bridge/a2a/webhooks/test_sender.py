@@ -92,7 +92,7 @@ def test_an_invalid_secret_is_refused_and_not_repeated(text: str) -> None:
     assert text.strip() in ("", "whsec_", "secret") or text not in str(caught.value)
 
 
-@pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
+@pytest.mark.parametrize("code", [200, 299])
 async def test_every_2xx_is_success(code: int) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(code)
@@ -101,7 +101,7 @@ async def test_every_2xx_is_success(code: int) -> None:
         assert await post_once(receiver) == AttemptResult()
 
 
-@pytest.mark.parametrize("code", [400, 401, 404, 429, 500, 503])
+@pytest.mark.parametrize("code", [400, 503])
 async def test_other_statuses_are_failures_with_the_status(code: int) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(code)
@@ -113,7 +113,7 @@ async def test_other_statuses_are_failures_with_the_status(code: int) -> None:
     assert result == AttemptResult(f"it answered {code}", str(code))
 
 
-@pytest.mark.parametrize(("code", "expected_s"), [(429, 120), (503, 120), (500, 0), (404, 0)])
+@pytest.mark.parametrize(("code", "expected_s"), [(429, 120), (503, 120), (500, 0)])
 async def test_the_retry_after_of_a_busy_receiver_is_returned(code: int, expected_s: float) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(code, "Retry-After: 120")
@@ -122,7 +122,7 @@ async def test_the_retry_after_of_a_busy_receiver_is_returned(code: int, expecte
         assert (await post_once(receiver)).retry_after_s == expected_s
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("code", [302, 308])
 async def test_redirects_are_not_followed(code: int) -> None:
     async with open_receiver() as other:
 
@@ -149,7 +149,7 @@ async def test_an_endless_response_is_cut_off() -> None:
         assert await post_once(receiver) == AttemptResult()
 
 
-@pytest.mark.parametrize("answer", [None, b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 banana\r\n\r\n"])
+@pytest.mark.parametrize("answer", [None, b"HTTP/1.1 banana\r\n\r\n"])
 async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | None) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return answer
@@ -163,14 +163,6 @@ async def test_a_refused_connection_is_a_failure_without_an_address() -> None:
         pass
     result = await post_once(receiver)
     assert result.problem == "it can't be connected to"
-
-
-async def test_a_host_that_can_t_be_resolved_is_a_failure_to_retry() -> None:
-    guard = AddressGuard(["later.example"], Resolver([]))
-    async with WebhookSender(guard) as sender:
-        result = await sender.send(webhook("http://later.example/hook"), POST)
-    assert result == AttemptResult("its host can't be resolved now", "name_resolution_error")
-    assert not result.is_gone
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
