@@ -141,7 +141,8 @@ class OwnerTable:
         if self._owners.keys() >= set(wanted):
             return
         async with self._changing:
-            owners = dict.fromkeys(wanted, identity.subject) | self._owners
+            new = {each: identity.subject for each in wanted if each not in self._owners}
+            owners = self._owners | new
             # Of the same owner, so that no owner can make the registry forget others' journals.
             own = [journal for journal, owner in owners.items() if owner == identity.subject]
             for journal_id in own[:-_MAX_JOURNALS]:
