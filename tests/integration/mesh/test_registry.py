@@ -502,12 +502,16 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
         self.works = threading.Event()
         self.is_full = False
+        self.is_asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
         replace = Path.replace
 
         def write(temporary: Path, target: Path) -> Path:
             if target.name == file:
                 if self.is_full:
                     raise OSError(errno.ENOSPC, "no space left on device")
+                if not self.works.is_set():
+                    loop.call_soon_threadsafe(self.is_asked.set)
                 assert self.works.wait(PATIENCE_S)
             return replace(temporary, target)
 
@@ -547,7 +551,7 @@ async def test_a_registration_whose_owner_is_written_slowly_is_refused_and_then_
                     async with asyncio.timeout(0.3):
                         await registry.register(wanted)
                 assert await registry.list_agents() == []
-                # Its own journals have an owner, so it waits for nobody.
+                # It has no journals, so it waits for no write of owners.
                 await registry.register(host("h-2"))
             finally:
                 disk.works.set()
@@ -556,6 +560,26 @@ async def test_a_registration_whose_owner_is_written_slowly_is_refused_and_then_
         async with registry_at(folder=tmp_path) as address:
             registry = RegistryClient(channels.get(address))
             assert await registry.release_journals(["aaaaaaaa"]) == ["aaaaaaaa"]
+
+
+async def test_a_journal_registered_while_it_is_released_has_an_owner(
+    channels: ChannelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, "journal-owners.json")
+    disk.works.set()
+    wanted = host("h-1", "math", journal_id="aaaaaaaa")
+    async with asyncio.timeout(PATIENCE_S), registry_at(folder=tmp_path) as address:
+        registry = RegistryClient(channels.get(address))
+        await registry.register(wanted)
+        disk.works.clear()
+        async with asyncio.TaskGroup() as group:
+            released = group.create_task(registry.release_journals(["aaaaaaaa"]))
+            await disk.is_asked.wait()
+            registered = group.create_task(registry.register(wanted))
+            await asyncio.wait([registered], timeout=0.1)
+            disk.works.set()
+        assert released.result() == ["aaaaaaaa"]
+        assert await registry.release_journals(["aaaaaaaa"]) == ["aaaaaaaa"]
 
 
 async def test_a_registration_is_refused_as_long_as_its_owner_cannot_be_written(

@@ -138,8 +138,9 @@ class OwnerTable:
             ConfigurationError: the file can't be written, so that the owners are unchanged.
         """
         wanted = sorted(set(journal_ids))
-        if self._owners.keys() >= set(wanted):
+        if not wanted:
             return
+        # Also if all have an owner now: `release` may be writing that they have none.
         async with self._changing:
             new = {each: identity.subject for each in wanted if each not in self._owners}
             owners = self._owners | new
