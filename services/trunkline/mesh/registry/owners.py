@@ -75,12 +75,13 @@ class OwnerTable:
             raise PermissionDeniedError(caller, f"register agent {name!r}; {remedy}")
         for service in sorted(set(host.services) - _SERVICES.get(identity.role, frozenset())):
             raise PermissionDeniedError(caller, f"register service {service}")
-        for journal_id in {host.host_id, *host.journal_ids} & self._owners.keys():
+        ids = {host.host_id, *host.journal_ids}
+        for journal_id in ids & self._owners.keys():
             owner = self._owners[journal_id]
             if not identity.covers(owner):
                 raise PermissionDeniedError(caller, f"register {journal_id}, which {owner} owns")
         for live in live_hosts:
-            if live.address == host.address or live.host_id in {host.host_id, *host.journal_ids}:
+            if live.address == host.address or live.host_id in ids:
                 self.check_owner(live, identity)
 
     def check_size(
