@@ -100,7 +100,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
             self._check(host, identity)
             await self._owners.record(host.journal_ids, identity)
-            # Other hosts may have registered during the write.
+            # Other hosts may have registered during the write. The journals of a host that is
+            # refused here have an owner, so that the same process can register them later.
             self._check_size(host, identity)
             self._check(host, identity)
             host.identity = str(identity)
