@@ -144,7 +144,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
         try:
             with call.activate():
-                checked = await self._authorize(method, context, request)
+                checks = await self._authorize(method, context)
+                checked = checks.check(request)
                 async with self._until_revoked():
                     yield checked
         except BaseException as exception:
