@@ -1,6 +1,6 @@
 """The checks of each call that is served: its process, role, user, request and policy."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -81,8 +81,13 @@ class RequestChecks(NamedTuple):
     policy: Policy | None = None
     audit: AuditLog | None = None
 
-    def check(self, request: Any) -> Any:  # noqa: ANN401  the request, or the iterator of requests
-        """Return a request that the method may handle. Requests of a stream are checked when read.
+    async def check_each(self, requests: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """Yield the requests of a stream, each checked by `check` when it is read."""
+        async for request in requests:
+            yield self.check(request)
+
+    def check(self, request: Any) -> Any:  # noqa: ANN401  services may have any type of request
+        """Return a request that the method may handle.
 
         A request is for the user that the call's statement names. Only processes of the mesh's
         owner may name an account without a statement.
@@ -97,7 +102,7 @@ class RequestChecks(NamedTuple):
             raise unreadable_request()
         if not isinstance(request, Message):
             # Services of third parties may have requests of other types.
-            return self._check_each(request) if isinstance(request, AsyncIterator) else request
+            return request
         check_values(request)
         account, identity = named_account(request), self.identity
         if account is None or identity is None:
@@ -124,10 +129,6 @@ class RequestChecks(NamedTuple):
         action = Action.CALLER_AUTHORIZE if is_known else Action.CALLER_AUTHENTICATE
         actor = process_actor(self.peer, account=acting)
         self.audit.record_refusal(action, actor, method=self.method, **objects)
-
-    async def _check_each(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for request in requests:
-            yield self.check(request)
 
 
 Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any]], Awaitable[RequestChecks]]
