@@ -1,5 +1,6 @@
 """A gRPC server: its addresses, its reflection and health, and the calls that it refuses."""
 
+import asyncio
 import gc
 import re
 import socket
@@ -57,9 +58,24 @@ async def test_a_server_listens_at_several_addresses_and_reports_them(
 
 async def test_a_server_that_was_never_started_is_freed() -> None:
     """Otherwise grpc polls for it to the end of the interpreter, and prints an error there."""
-    server = weakref.ref(MeshServer(mesh_credentials()))
+    credentials = mesh_credentials()
+    told = set(credentials.on_revoked)
+    server = weakref.ref(MeshServer(credentials))
     gc.collect()
     assert server() is None
+    assert credentials.on_revoked == told
+
+
+async def test_a_server_is_told_of_revocations_from_its_start_on_unless_the_start_fails() -> None:
+    credentials = mesh_credentials()
+    told = set(credentials.on_revoked)
+    server = MeshServer(credentials)
+    async with asyncio.TaskGroup() as group:
+        starting = group.create_task(server.start("127.0.0.1:0"))
+        await asyncio.sleep(0)
+        assert len(credentials.on_revoked) == len(told) + 1
+        starting.cancel()
+    assert credentials.on_revoked == told
 
 
 async def test_a_socket_in_use_is_not_replaced_and_a_stale_one_is(

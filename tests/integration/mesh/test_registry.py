@@ -14,6 +14,7 @@ import pytest
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from trunkline.core.identity import Identity, Role
+from trunkline.core.settings import Settings
 from trunkline.errors import (
     AgentNameTakenError,
     AgentNotFoundError,
@@ -27,6 +28,7 @@ from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import Membership, RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.authorization import caller
+from trunkline.observe.audit import AuditLog, open_audit_log, read_records
 from trunkline.v1 import registry_service_pb2
 
 # Far longer than any wait takes, so that only a hang reaches it.
@@ -63,9 +65,10 @@ async def registry_at(
     kind: type[RegistryServicer] = RegistryServicer,
     grace_s: float = 0.0,
     folder: Path | None = None,
+    audit: AuditLog | None = None,
 ) -> AsyncIterator[str]:
     server = MeshServer(mesh_credentials())
-    async with kind(lease_s=lease_s, folder=folder) as registry:
+    async with kind(lease_s=lease_s, audit=audit, folder=folder) as registry:
         server.add_registry(registry)
         (bound,) = await server.start(address)
         try:
@@ -502,12 +505,16 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
         self.works = threading.Event()
         self.is_full = False
+        self.is_asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
         replace = Path.replace
 
         def write(temporary: Path, target: Path) -> Path:
             if target.name == file:
                 if self.is_full:
                     raise OSError(errno.ENOSPC, "no space left on device")
+                if not self.works.is_set():
+                    loop.call_soon_threadsafe(self.is_asked.set)
                 assert self.works.wait(PATIENCE_S)
             return replace(temporary, target)
 
@@ -547,7 +554,7 @@ async def test_a_registration_whose_owner_is_written_slowly_is_refused_and_then_
                     async with asyncio.timeout(0.3):
                         await registry.register(wanted)
                 assert await registry.list_agents() == []
-                # Its own journals have an owner, so it waits for nobody.
+                # It has no journals, so it waits for no write of owners.
                 await registry.register(host("h-2"))
             finally:
                 disk.works.set()
@@ -556,6 +563,56 @@ async def test_a_registration_whose_owner_is_written_slowly_is_refused_and_then_
         async with registry_at(folder=tmp_path) as address:
             registry = RegistryClient(channels.get(address))
             assert await registry.release_journals(["aaaaaaaa"]) == ["aaaaaaaa"]
+
+
+async def test_a_journal_registered_while_it_is_released_has_an_owner(
+    channels: ChannelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, "journal-owners.json")
+    disk.works.set()
+    wanted = host("h-1", "math", journal_id="aaaaaaaa")
+    async with asyncio.timeout(PATIENCE_S), registry_at(folder=tmp_path) as address:
+        registry = RegistryClient(channels.get(address))
+        await registry.register(wanted)
+        disk.works.clear()
+        async with asyncio.TaskGroup() as group:
+            released = group.create_task(registry.release_journals(["aaaaaaaa"]))
+            await disk.is_asked.wait()
+            registered = group.create_task(registry.register(wanted))
+            await asyncio.wait([registered], timeout=0.1)
+            disk.works.set()
+        assert released.result() == ["aaaaaaaa"]
+        assert await registry.release_journals(["aaaaaaaa"]) == ["aaaaaaaa"]
+
+
+async def test_a_release_whose_caller_gives_up_is_done_whole(
+    channels: ChannelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, "journal-owners.json")
+    disk.works.set()
+    settings = Settings(audit_file=tmp_path / "audit.jsonl")
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        open_audit_log(settings, process="registry") as audit,
+        registry_at(folder=tmp_path, lease_s=0.3, audit=audit) as address,
+        Directory(channels, address) as directory,
+    ):
+        registry = RegistryClient(channels.get(address))
+        await registry.register(host("h-1", journal_id="aaaaaaaa"))
+        await directory.wait_until(lambda d: bool(d.lost_hosts), timeout_s=PATIENCE_S)
+        disk.works.clear()
+        async with asyncio.TaskGroup() as group:
+            leaving = group.create_task(registry.release_journals(["member"]))
+            await disk.is_asked.wait()
+            leaving.cancel()
+        disk.works.set()
+        await directory.wait_until(lambda d: not d.lost_hosts, timeout_s=PATIENCE_S)
+        assert await registry.release_journals(["member"]) == []
+    entries = [record.entry or {} for record in read_records(tmp_path / "audit.jsonl")]
+    (released,) = (entry for entry in entries if entry["action"] == "journal.release")
+    assert released["object"] == {"journal": "aaaaaaaa", "owner": "member"}
+    assert released["actor"]["name"] == str(mesh_credentials().identity)
+    assert released["actor"]["address"] == "127.0.0.1"
 
 
 async def test_a_registration_is_refused_as_long_as_its_owner_cannot_be_written(

@@ -82,14 +82,14 @@ class StatementVerifier:
     def __init__(self, credentials: MeshCredentials) -> None:
         self._credentials = credentials
         self._known: OrderedDict[str, tuple[int, User]] = OrderedDict()
-        self._generation = credentials.generation
-        credentials.on_revoked.add(self._known.clear)
+        # The files and the revocations that the known statements were verified by.
+        self._verified_by = (credentials.generation, credentials.revoked)
 
     def find(self, statement: str) -> User | None:
         """Return the user of a statement that was verified before and is still valid."""
-        if self._generation != self._credentials.generation:
-            # The roots may have changed.
-            self._generation = self._credentials.generation
+        current = (self._credentials.generation, self._credentials.revoked)
+        if self._verified_by != current:
+            self._verified_by = current
             self._known.clear()
         known = self._known.get(statement)
         if known is None or known[0] <= datetime.now(UTC).timestamp():

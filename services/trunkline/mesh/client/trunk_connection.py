@@ -270,11 +270,13 @@ class TrunkClientConnection:
         self._task = asyncio.current_task()
         error: TrunklineError = PeerUnavailableError(self.peer, "its channel is closed")
         try:
-            error = await self._exchange()
-            if _hides_status(error) and not self.has_connected:
-                error = await self._read_refusal(error)
-            if _hides_status(error):
-                error = PeerUnavailableError(self.peer, "it ended the stream of all calls")
+            reason = await self._exchange()
+            if _hides_status(reason) and not self.has_connected:
+                reason = await self._read_refusal(reason)
+            if _hides_status(reason):
+                reason = PeerUnavailableError(self.peer, "it ended the stream of all calls")
+            # Not before: until here, a cancellation closes the connection.
+            error = reason
         except TrunklineError as refusal:
             error = refusal
         except Exception:

@@ -50,11 +50,13 @@ class KnownHostsFile:
 
         Calls must not overlap. A canceled caller waits for the end of the write.
         """
+        if self._path is None:
+            return
         current = registry_service_pb2.ListAgentsResponse(
             hosts=[_shorten(host) for host in live if host.journal_ids],
             lost_hosts=[_shorten(host) for host in lost],
         )
-        if self._path is None or current == self._saved:
+        if current == self._saved:
             return
         content = json_format.MessageToJson(current).encode()
         loop = asyncio.get_running_loop()

@@ -53,8 +53,7 @@ class LeaseTable:
         Raises:
             InvalidArgumentError, AgentNameTakenError: as `check`.
         """
-        self.check(host)
-        for host_id in self._find_replaced(host):
+        for host_id in self._check(host):
             del self._leases[host_id]
         journals = set(host.journal_ids)
         for lease in self._leases.values():
@@ -75,18 +74,25 @@ class LeaseTable:
                 socket.
             AgentNameTakenError: another live host has one of its agents.
         """
+        self._check(host)
+
+    def _check(self, host: registry_service_pb2.Host) -> Collection[str]:
+        """Check a host as `check`; return the ids of the live hosts that it replaces."""
         if not host.host_id:
             raise InvalidArgumentError("host", "needs a host_id")
         _check_address(host.address)
         self.expire()
         names = {agent.card.name for agent in host.agents}
-        replaced = self._find_replaced(host)
+        taken_over = {host.host_id, *host.journal_ids}
+        replaced: list[str] = []
         for host_id, lease in self._leases.items():
-            if host_id in replaced:
+            if host_id in taken_over or lease.host.address == host.address:
+                replaced.append(host_id)
                 continue
             for agent in lease.host.agents:
                 if agent.card.name in names:
                     raise AgentNameTakenError(agent.card.name, lease.host.address)
+        return replaced
 
     def find(self, host_id: str) -> registry_service_pb2.Host | None:
         """Return the live host with an id."""
@@ -165,14 +171,6 @@ class LeaseTable:
 
     def _count_hosts(self) -> Sequence[Reading]:
         return [((), len(self._leases))]
-
-    def _find_replaced(self, host: registry_service_pb2.Host) -> list[str]:
-        """Return the ids of the live hosts that the registration of a host removes."""
-        return [
-            host_id
-            for host_id, lease in self._leases.items()
-            if host_id in {host.host_id, *host.journal_ids} or lease.host.address == host.address
-        ]
 
 
 def _check_address(address: str) -> None:

@@ -75,12 +75,13 @@ class OwnerTable:
             raise PermissionDeniedError(caller, f"register agent {name!r}; {remedy}")
         for service in sorted(set(host.services) - _SERVICES.get(identity.role, frozenset())):
             raise PermissionDeniedError(caller, f"register service {service}")
-        for journal_id in {host.host_id, *host.journal_ids} & self._owners.keys():
+        ids = {host.host_id, *host.journal_ids}
+        for journal_id in ids & self._owners.keys():
             owner = self._owners[journal_id]
             if not identity.covers(owner):
                 raise PermissionDeniedError(caller, f"register {journal_id}, which {owner} owns")
         for live in live_hosts:
-            if live.address == host.address or live.host_id in {host.host_id, *host.journal_ids}:
+            if live.address == host.address or live.host_id in ids:
                 self.check_owner(live, identity)
 
     def check_size(
@@ -138,10 +139,12 @@ class OwnerTable:
             ConfigurationError: the file can't be written, so that the owners are unchanged.
         """
         wanted = sorted(set(journal_ids))
-        if self._owners.keys() >= set(wanted):
+        if not wanted:
             return
+        # Also if all have an owner now: `release` may be writing that they have none.
         async with self._changing:
-            owners = dict.fromkeys(wanted, identity.subject) | self._owners
+            new = {each: identity.subject for each in wanted if each not in self._owners}
+            owners = self._owners | new
             # Of the same owner, so that no owner can make the registry forget others' journals.
             own = [journal for journal, owner in owners.items() if owner == identity.subject]
             for journal_id in own[:-_MAX_JOURNALS]:

@@ -7,7 +7,7 @@ and which hosts were known, so that hosts which do not come back are missed.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ import grpc
 from google.protobuf import duration_pb2
 
 from trunkline.core.identity import Identity
+from trunkline.core.runtime import finish
 from trunkline.core.settings import DEFAULTS
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.client import run_in_background
@@ -25,7 +26,7 @@ from trunkline.mesh.registry.known_hosts import KnownHostsFile
 from trunkline.mesh.registry.leases import LeaseTable
 from trunkline.mesh.registry.owners import OwnerTable
 from trunkline.mesh.server.authorization import caller
-from trunkline.observe.audit import Action, AuditLog, process_actor, recording
+from trunkline.observe.audit import Action, Actor, AuditLog, process_actor, recording
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
             self._check(host, identity)
             await self._owners.record(host.journal_ids, identity)
-            # Other hosts may have registered during the write.
+            # Other hosts may have registered during the write. The journals of a host that is
+            # refused here have an owner, so that the same process can register them later.
             self._check_size(host, identity)
             self._check(host, identity)
             host.identity = str(identity)
@@ -170,18 +172,24 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def ReleaseJournals(
         self, request: registry_service_pb2.ReleaseJournalsRequest, context: _Context
     ) -> registry_service_pb2.ReleaseJournalsResponse:
-        names = frozenset(request.names)
+        # All of it is done even if the caller gives up during the write of the owners: a repeated
+        # call would not find the journals of an owner any more.
+        work = self._release(frozenset(request.names), process_actor(context.peer()))
+        released = await finish(asyncio.get_running_loop().create_task(work))
+        return registry_service_pb2.ReleaseJournalsResponse(journal_ids=released)
+
+    async def _release(self, names: frozenset[str], actor: Actor) -> Collection[str]:
+        """Release journals by their ids and owners, and tell the watchers; return the ids."""
         released = await self._owners.release(names)
-        # Also the journals that an earlier call released before its caller was canceled.
+        # A journal of a lost host may have no owner.
         self._leases.forget_lost(names | released.keys())
         self._leases.revision += 1
         self._notify()
         for journal_id, owner in released.items():
             logger.info("journal.released", extra={"journal": journal_id, "owner": owner})
             if self._audit is not None:
-                actor = process_actor(context.peer())
                 self._audit.record(Action.JOURNAL_RELEASE, actor, journal=journal_id, owner=owner)
-        return registry_service_pb2.ReleaseJournalsResponse(journal_ids=released)
+        return released
 
     @contextmanager
     def _recording(

@@ -1,6 +1,6 @@
 """The checks of each call that is served: its process, role, user, request and policy."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -70,7 +70,7 @@ caller: ContextVar[Identity] = ContextVar("caller")
 _Refusal: TypeAlias = PermissionDeniedError | UnauthenticatedError | UserNotProvenError
 
 
-class _CallChecks(NamedTuple):
+class RequestChecks(NamedTuple):
     """Checks the requests of one call, and records what is refused."""
 
     method: str
@@ -81,8 +81,13 @@ class _CallChecks(NamedTuple):
     policy: Policy | None = None
     audit: AuditLog | None = None
 
-    def check(self, request: Any) -> Any:  # noqa: ANN401  the request, or the iterator of requests
-        """Return a request that the method may handle. Requests of a stream are checked when read.
+    async def check_each(self, requests: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """Yield the requests of a stream, each checked by `check` when it is read."""
+        async for request in requests:
+            yield self.check(request)
+
+    def check(self, request: Any) -> Any:  # noqa: ANN401  services may have any type of request
+        """Return a request that the method may handle.
 
         A request is for the user that the call's statement names. Only processes of the mesh's
         owner may name an account without a statement.
@@ -97,7 +102,7 @@ class _CallChecks(NamedTuple):
             raise unreadable_request()
         if not isinstance(request, Message):
             # Services of third parties may have requests of other types.
-            return self._check_each(request) if isinstance(request, AsyncIterator) else request
+            return request
         check_values(request)
         account, identity = named_account(request), self.identity
         if account is None or identity is None:
@@ -125,15 +130,11 @@ class _CallChecks(NamedTuple):
         actor = process_actor(self.peer, account=acting)
         self.audit.record_refusal(action, actor, method=self.method, **objects)
 
-    async def _check_each(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for request in requests:
-            yield self.check(request)
 
+Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any]], Awaitable[RequestChecks]]
+"""Checks the peer and the user of a call to a method, and returns the checks of its requests.
 
-Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any], Any], Awaitable[Any]]
-"""Checks the peer, the user and the request of a call to a method, and returns the request.
-
-It sets `caller` and `current_user`. The request may be an iterator of requests.
+It sets `caller` and `current_user`.
 """
 
 
@@ -166,12 +167,9 @@ class MeshAuthorizer:
             self._may_sign = credentials.identity.role is Role.MEMBER
 
     async def __call__(
-        self,
-        method: str,
-        context: grpc.aio.ServicerContext[Any, Any],
-        request: Any,  # noqa: ANN401  the request of the method, or the iterator of its requests
-    ) -> Any:  # noqa: ANN401
-        """Check a plain call, and set `caller` and `current_user`; return its request.
+        self, method: str, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> RequestChecks:
+        """Check a plain call, and set `caller` and `current_user`; return the request's checks.
 
         Raises:
             UnauthenticatedError: the peer's certificate names no identity of this mesh.
@@ -181,38 +179,32 @@ class MeshAuthorizer:
         try:
             identity = self._identify(context)
         except UnauthenticatedError as error:
-            _CallChecks(method, peer, audit=self._audit).record_refusal(error)
+            RequestChecks(method, peer, audit=self._audit).record_refusal(error)
             raise
         statement = ""
         for key, value in context.invocation_metadata() or ():
             if key == USER_METADATA and isinstance(value, str):
                 statement = value
-        return await self.enter_call(identity, method, statement, peer, request)
+        return await self.enter_call(identity, method, statement, peer)
 
     async def enter_call(
-        self,
-        identity: Identity,
-        method: str,
-        statement: str,
-        peer: str,
-        request: Any,  # noqa: ANN401  the request of the method, or the iterator of its requests
-    ) -> Any:  # noqa: ANN401
-        """Check a call of a known process, and set the context of its handler; return its request.
+        self, identity: Identity, method: str, statement: str, peer: str
+    ) -> RequestChecks:
+        """Check a call of a known process, and set the context of its handler.
 
+        Returns the checks of the request, which needs no parsing before.
         `peer` is gRPC's name of the caller's end.
 
         Raises:
             UnauthenticatedError: the process was revoked.
-            UserNotProvenError: the statement of the user is not valid, or the request needs one.
-            PermissionDeniedError: the role of the process may not call the method, or the request
-                is not allowed to the caller and its user.
-            InvalidArgumentError: the request can't be read, or has impossible values.
+            UserNotProvenError: the statement of the user is not valid.
+            PermissionDeniedError: the role of the process may not call the method.
         """
         caller.set(identity)
         current_actor.set(str(identity))
         requires_proof.set(identity.role is Role.AGENTS)
         may_sign.set(self._may_sign)
-        checks = _CallChecks(method, peer, identity, self._policy, self._audit)
+        checks = RequestChecks(method, peer, identity, self._policy, self._audit)
         try:
             self.check(identity, method)
             current_user.set(await self._read_statement(statement))
@@ -222,7 +214,7 @@ class MeshAuthorizer:
         except _REFUSALS as error:
             checks.record_refusal(error)
             raise
-        return checks.check(request)
+        return checks
 
     async def _read_statement(self, statement: str) -> User | None:
         if not statement:
@@ -260,13 +252,9 @@ class MeshAuthorizer:
         return parse(uri.decode())
 
 
-async def admit_anybody(
-    method: str,
-    _context: grpc.aio.ServicerContext[Any, Any],
-    request: Any,  # noqa: ANN401  the request of the method, or the iterator of its requests
-) -> Any:  # noqa: ANN401
+async def admit_anybody(method: str, _context: grpc.aio.ServicerContext[Any, Any]) -> RequestChecks:
     """Check only the request of a call, for methods that check something else than an identity."""
-    return _CallChecks(method).check(request)
+    return RequestChecks(method)
 
 
 def check_role(identity: Identity, method: str) -> None:

@@ -20,7 +20,7 @@ from trunkline.errors import (
     UnauthenticatedError,
     UnsupportedOperationError,
 )
-from trunkline.mesh.server.authorization import Authorize, caller
+from trunkline.mesh.server.authorization import Authorize, RequestChecks, caller
 from trunkline.mesh.server.batch_stream import BatchStream
 from trunkline.mesh.server.calls import ServerCall
 from trunkline.mesh.server.requests import make_deserializer
@@ -39,6 +39,9 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 # Quoted, because the class is not generic at run time.
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _OptionalHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+# Returns what a handler gets: its checked request, or an iterator that checks each request.
+_Check: TypeAlias = Callable[[RequestChecks, Any], Any]
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -72,7 +75,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(
-                self._wrap_stream(method, _refuse(method), nullcontext)
+                self._wrap_stream(method, _refuse(method), RequestChecks.check_each, nullcontext)
             )
         # One of the four is set.
         behaviour: Any = (
@@ -84,10 +87,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
         is_stream = handler.request_streaming or handler.response_streaming
         bounds = self._until_shutdown if is_stream and method.startswith(_ENDLESS) else nullcontext
+        check: _Check = RequestChecks.check
+        if handler.request_streaming:
+            check = RequestChecks.check_each
         if handler.response_streaming:
-            answer = self._wrap_stream(method, behaviour, bounds)
+            answer = self._wrap_stream(method, behaviour, check, bounds)
         else:
-            answer = self._wrap_unary(method, behaviour, bounds)
+            answer = self._wrap_unary(method, behaviour, check, bounds)
         parse = handler.request_deserializer
         return make(
             answer,
@@ -100,12 +106,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self,
         method: str,
         behaviour: Callable[..., Any],
+        check: _Check,
         bounds: Callable[[], AbstractAsyncContextManager[None]],
     ) -> Callable[..., Any]:
         async def answer(request: object, context: _Context) -> object:
-            serving = self._serve_call(method, context, request, is_stream=False)
-            async with serving as checked, bounds():
-                return await behaviour(checked, context)
+            async with self._serve_call(method, context, is_stream=False) as checks, bounds():
+                return await behaviour(check(checks, request), context)
 
         return answer
 
@@ -113,12 +119,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self,
         method: str,
         behaviour: Callable[..., Any],
+        check: _Check,
         bounds: Callable[[], AbstractAsyncContextManager[None]],
     ) -> Callable[..., Any]:
         # A coroutine that writes and not a generator. A canceled call would leave a generator, its
         # span and the handler's resources to the garbage collector.
         async def answer(request: object, context: _Context) -> None:
-            async with self._serve_call(method, context, request, is_stream=True) as checked:
+            async with self._serve_call(method, context, is_stream=True) as checks:
+                checked = check(checks, request)
                 if bounds is not nullcontext or _is_revocable(caller.get(None)):
                     # Cancelled in its first write, a stream could not be ended any more: grpc
                     # refuses a status whose initial metadata is being sent already.
@@ -130,11 +138,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     @asynccontextmanager
     async def _serve_call(
-        self, method: str, context: _Context, request: object, *, is_stream: bool
-    ) -> AsyncIterator[Any]:
-        """Check a call and trace it, and end it with our error if its handler raises.
+        self, method: str, context: _Context, *, is_stream: bool
+    ) -> AsyncIterator[RequestChecks]:
+        """Check a call and trace it, and end it with our error if its block raises.
 
-        Yields the request that the handler gets.
+        Yields the checks of its requests. Their errors are errors of the block.
         """
         carrier = {
             key: value
@@ -144,9 +152,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
         try:
             with call.activate():
-                checked = await self._authorize(method, context, request)
+                checks = await self._authorize(method, context)
                 async with self._until_revoked():
-                    yield checked
+                    yield checks
         except BaseException as exception:
             error = call.fail(
                 _convert_unimplemented(exception, method, context),

@@ -180,12 +180,16 @@ class MeshServer:
         described_services = (*self._services, HEALTH, reflection.SERVICE_NAME)
         reflection.add_reflection(described_services, self._server)
         bound = self.bind(*addresses)
-        await start_grpc_server(self._server)
         # Not before: a server that is never started is never stopped, and must be freed.
         if self._credentials is not None:
             self._credentials.on_revoked.add(self._end_revoked)
-        for service in ("", *self._services):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            await start_grpc_server(self._server)
+            for service in ("", *self._services):
+                await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        except BaseException:
+            self._ignore_revocations()
+            raise
         return bound
 
     async def stop(self, grace_s: float) -> None:
@@ -194,12 +198,15 @@ class MeshServer:
         The mesh's own watches (agents, tools, traces, health) end at once. Trunks end after their
         last call.
         """
-        if self._credentials is not None:
-            self._credentials.on_revoked.discard(self._end_revoked)
+        self._ignore_revocations()
         await self._health.enter_graceful_shutdown()
         self._interceptor.end_mesh_streams()
         self._trunks.drain()
         await self._server.stop(grace_s)
+
+    def _ignore_revocations(self) -> None:
+        if self._credentials is not None:
+            self._credentials.on_revoked.discard(self._end_revoked)
 
     def _end_revoked(self) -> None:
         if self._credentials is not None:

@@ -249,18 +249,16 @@ class TrunkServerConnection:
                 async with deadline:
                     self._check_room()
                     check_statement(request)
-                    checked = await self._authorizer.enter_call(
-                        self._caller,
-                        request.method,
-                        request.user_statement,
-                        self._peer,
-                        None if method is None else method.parse(request.request),
+                    checks = await self._authorizer.enter_call(
+                        self._caller, request.method, request.user_statement, self._peer
                     )
                     check_duration(request.timeout, "timeout")
                     if method is None:
                         raise UnsupportedOperationError(
                             request.method, "this host doesn't serve it"
                         )
+                    # Not before: only a process that may call the method can make this host parse.
+                    checked = checks.check(method.parse(request.request))
                     context = TrunkContext(self._peer)
                     answer = await method.call(checked, context)
                     if not method.is_stream:

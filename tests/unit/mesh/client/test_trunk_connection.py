@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import grpc
 import pytest
 
 from trunkline.core.runtime import run_in_background
@@ -113,6 +114,42 @@ async def test_an_end_wakes_the_reader_after_the_sink_accepted_all_batches(
     call.receive(last)
     assert await reader.received.get() == "the end"
     assert sink.accepted == [b"1"]
+
+
+class BrokenStream:
+    """A stream that breaks with a text of gRPC, or one on which nothing comes."""
+
+    def __init__(self, *, is_silent: bool) -> None:
+        self.is_read = asyncio.Event()
+        self._is_silent = is_silent
+
+    async def read(self) -> bytes:
+        self.is_read.set()
+        if self._is_silent:
+            await asyncio.Event().wait()
+        details = "Internal error from Core"
+        raise grpc.aio.AioRpcError(
+            grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), details
+        )
+
+    def cancel(self) -> None:
+        pass
+
+
+async def test_a_trunk_that_ends_while_it_asks_for_its_refusal_tells_that_it_is_closed() -> None:
+    broken, silent = BrokenStream(is_silent=False), BrokenStream(is_silent=True)
+    streams = iter((broken, silent))
+    connection = TrunkClientConnection(
+        lambda: next(streams),  # type: ignore[arg-type]
+        peer="peer",
+        ping_s=60.0,
+        connect_s=60.0,
+        on_message=_nothing,
+    )
+    async with run_in_background(connection.run()):
+        await silent.is_read.wait()
+    assert isinstance(connection.failure, PeerUnavailableError)
+    assert connection.failure.problem == "its channel is closed"
 
 
 def _never() -> None:

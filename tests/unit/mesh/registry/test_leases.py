@@ -1,10 +1,15 @@
 """Tests of leases with a manual clock: they begin, are renewed and expire."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from harness.journal.manual_clock import ManualClock
+from trunkline.core.identity import Identity
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
 from trunkline.mesh.registry.leases import LeaseTable
+from trunkline.mesh.registry.owners import OwnerTable
 from trunkline.v1 import registry_service_pb2
 
 
@@ -152,6 +157,49 @@ def test_an_adopted_journal_taken_over_again_belongs_to_the_last_host_only(
     leases.register(serving_host("j-2", "j-2", "j-1"))
     leases.register(serving_host("j-3", "j-3", "j-1"))
     assert live_journals(leases) == {"j-2": ["j-2"], "j-3": ["j-3", "j-1"]}
+
+
+class CountedHost:
+    """A host that counts how often its journals are read."""
+
+    def __init__(self, registered: registry_service_pb2.Host) -> None:
+        self.reads = 0
+        self._registered = registered
+
+    def __getattr__(self, name: str) -> Any:
+        self.reads += name == "journal_ids"
+        return getattr(self._registered, name)
+
+
+def count_reads(
+    check: Callable[[Any, LeaseTable], object], leases: LeaseTable, *, hosts: int
+) -> int:
+    for number in range(hosts):
+        leases.register(serving_host(f"h-{number}", f"j-{number}"))
+    checked = CountedHost(serving_host("new", "j-new"))
+    check(checked, leases)
+    return checked.reads
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda checked, leases: leases.check(checked),
+        lambda checked, leases: OwnerTable().check(
+            checked,
+            Identity.for_agents("mesh", ["math"]),
+            [each for each, _ in leases.list_live()],
+        ),
+    ],
+    ids=["names", "owners"],
+)
+def test_a_check_reads_the_journals_of_its_host_once_and_not_for_each_live_host(
+    clock: ManualClock, check: Callable[[Any, LeaseTable], object]
+) -> None:
+    few, many = (
+        count_reads(check, LeaseTable(lease_s=10.0, clock=clock), hosts=hosts) for hosts in (1, 20)
+    )
+    assert few == many
 
 
 def test_no_lease_expires_while_renewal_was_impossible(

@@ -30,6 +30,16 @@ async def test_nobody_makes_the_registry_forget_the_owner_of_a_journal() -> None
         owners.check(host(journal_ids=["journal"]), EVIL, [])
 
 
+async def test_the_oldest_journals_of_an_owner_are_forgotten_and_not_the_newest() -> None:
+    owners = OwnerTable()
+    await owners.record(["old"], VICTIM)
+    await owners.record([f"own-{number}" for number in range(9_999)], VICTIM)
+    await owners.record(["new"], VICTIM)
+    with pytest.raises(PermissionDeniedError, match="agents/victim owns"):
+        owners.check(host(journal_ids=["new"]), EVIL, [])
+    owners.check(host(journal_ids=["old"]), EVIL, [])
+
+
 @pytest.mark.parametrize(
     "large",
     [

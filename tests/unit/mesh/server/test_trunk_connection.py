@@ -4,14 +4,16 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import grpc
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.builders import begin, completed, created
 from trunkline.core.identity import Identity, Role
 from trunkline.core.json_values import update_struct
+from trunkline.core.runtime import run_in_background
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.mesh.server.authorization import MeshAuthorizer, caller
 from trunkline.mesh.server.message_servicer import SERVICE, MessageServicer
@@ -27,9 +29,6 @@ from trunkline.v1 import (
     task_service_pb2_grpc,
     trunk_service_pb2,
 )
-
-if TYPE_CHECKING:
-    import grpc
 
 LIMIT_S = 300.0
 # Streams don't use the context of their call.
@@ -248,6 +247,30 @@ async def test_an_end_that_comes_during_a_blocked_write_reaches_a_reader_of_the_
             await peer.has_written.wait()
     batches = [batch for frame in peer.frames for batch in frame.batches]
     assert [parse_header(batch).first_sequence for batch in batches] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("role", "statement", "reason"),
+    [(Role.TOOLS, "", "PERMISSION_DENIED"), (Role.MEMBER, "forged", "USER_NOT_PROVEN")],
+)
+async def test_the_request_of_a_caller_that_is_refused_is_not_parsed(
+    role: Role, statement: str, reason: str
+) -> None:
+    parsed: list[bytes] = []
+    handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
+        lambda _request, _context: None, request_deserializer=parsed.append
+    )
+    trunks = TrunkServicer(MeshAuthorizer(None))
+    trunks.add_methods(SERVICE, {"SendMessage": handler})
+    peer = Peer(f"{SERVICE}/SendMessage", b"request")
+    peer.call.user_statement = statement
+    peer.may_write.set()
+    caller.set(Identity("local", role))
+    context: Any = peer
+    async with asyncio.timeout(LIMIT_S), run_in_background(trunks.Connect(None, context)):
+        await peer.has_written.wait()
+    assert peer.frames[0].end.reason == reason
+    assert not parsed
 
 
 class FloodingPeer(Peer):
