@@ -181,10 +181,16 @@ class Supervisor(Agent):
         return self._graph
 
     async def _wait_for_cards(self, task: TurnRuntime) -> None:
-        """Wait briefly for cards that are about to change, if no agent fits the request so far."""
+        """Wait briefly for cards that are about to change, if no agent fits the request so far.
+
+        While a mesh starts, the first agent is about to appear, too.
+        """
 
         def is_settled(mesh: Directory) -> bool:
-            return not any(agent.card_pending for agent in self._allowed(mesh.list_agents()))
+            agents = self._allowed(mesh.list_agents())
+            if not agents:
+                return not mesh.is_starting
+            return not any(agent.card_pending for agent in agents)
 
         if is_settled(self._directory):
             return

@@ -183,6 +183,11 @@ class Directory:
             self._tool_client = ToolClient(channel)
         return self._tool_client
 
+    @property
+    def is_starting(self) -> bool:
+        """The registry has answered for less than `START_S` seconds, or not at all."""
+        return self._answered_s is None or time.monotonic() < self._answered_s + START_S
+
     def expect_service(self, full_name: str) -> None:
         """Expect a host with this service to appear shortly after the first answer of the registry.
 
@@ -198,8 +203,7 @@ class Directory:
         """
         if full_name in self._seen_services:
             return True
-        is_starting = self._answered_s is None or time.monotonic() < self._answered_s + START_S
-        return is_starting and full_name in self._expected_services
+        return self.is_starting and full_name in self._expected_services
 
     def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a stub of the span store.
