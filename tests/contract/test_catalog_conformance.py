@@ -1,25 +1,38 @@
 """The conformance suite of journal catalogs. A catalog joins by a factory in FACTORIES."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from harness.journal.builders import TASK, created, group, row, stored
+from harness.journal.postgres_server import new_database
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import JournalCatalog, JournalContents
+from trunkline.journal.postgres import PostgresCatalog
 from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.journal.store import JournalStore
 
-# Makes a catalog of the same journals at each call, as another process has one.
-FACTORIES: dict[str, Callable[[Path], JournalCatalog]] = {"sqlite": SqliteCatalog}
+
+async def sqlite_folder(folder: Path, _stack: AsyncExitStack) -> JournalCatalog:
+    return SqliteCatalog(folder)
+
+
+async def postgres_database(_folder: Path, stack: AsyncExitStack) -> JournalCatalog:
+    catalog = PostgresCatalog(await stack.enter_async_context(new_database()))
+    stack.push_async_callback(catalog.close)
+    return catalog
+
+
+FACTORIES = {"sqlite": sqlite_folder, "postgres": postgres_database}
 
 
 @pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> JournalCatalog:
-    made: JournalCatalog = request.param(tmp_path / "journals")
-    return made
+async def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JournalCatalog]:
+    async with AsyncExitStack() as stack:
+        yield await request.param(tmp_path / "journals", stack)
 
 
 async def add_task(store: JournalStore) -> None:

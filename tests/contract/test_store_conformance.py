@@ -1,6 +1,7 @@
 """The conformance suite of journal stores. A store joins by a factory in FACTORIES."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -19,9 +20,11 @@ from harness.journal.builders import (
     stored,
     working,
 )
+from harness.journal.postgres_server import new_database
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import parse_header
-from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.postgres import PostgresCatalog
+from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.journal.store import (
     AliasRecord,
     CommitGroup,
@@ -40,31 +43,41 @@ LIMIT = 64 * 1024
 ENDED = task_pb2.TASK_STATE_COMPLETED
 
 # Opens the same store at each call; the previous one is closed by then.
-OpenStore: TypeAlias = Callable[[], JournalStore]
+OpenStore: TypeAlias = Callable[[], Awaitable[JournalStore]]
 
 
-def sqlite_file(folder: Path) -> OpenStore:
-    return lambda: SqliteStore.open(folder / "journal.db")
+async def sqlite_file(folder: Path, _stack: AsyncExitStack) -> OpenStore:
+    return lambda: SqliteCatalog(folder).open("journal")
 
 
-def sqlite_file_full(folder: Path) -> OpenStore:
-    return lambda: SqliteStore.open(folder / "journal.db", synchronous="full")
+async def sqlite_file_full(folder: Path, _stack: AsyncExitStack) -> OpenStore:
+    return lambda: SqliteCatalog(folder, synchronous="full").open("journal")
 
 
-FACTORIES = {"sqlite": sqlite_file, "sqlite, full": sqlite_file_full}
+async def postgres_database(_folder: Path, stack: AsyncExitStack) -> OpenStore:
+    catalog = PostgresCatalog(await stack.enter_async_context(new_database()))
+    stack.push_async_callback(catalog.close)
+    return lambda: catalog.open("journal")
+
+
+FACTORIES = {
+    "sqlite": sqlite_file,
+    "sqlite, full": sqlite_file_full,
+    "postgres": postgres_database,
+}
 
 
 class Reopenable:
     """A store that can be closed and opened again, as after a restart."""
 
-    def __init__(self, open_store: OpenStore) -> None:
+    def __init__(self, open_store: OpenStore, store: JournalStore) -> None:
         self._open = open_store
-        self.store = open_store()
+        self.store = store
 
     async def reopen(self) -> JournalStore:
         """Open the store again."""
         await self.store.close()
-        self.store = self._open()
+        self.store = await self._open()
         return self.store
 
     async def before_and_after_restart(self) -> AsyncIterator[JournalStore]:
@@ -75,9 +88,11 @@ class Reopenable:
 
 @pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
 async def reopenable(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reopenable]:
-    reopenable_store = Reopenable(request.param(tmp_path))
-    yield reopenable_store
-    await reopenable_store.store.close()
+    async with AsyncExitStack() as stack:
+        open_store = await request.param(tmp_path, stack)
+        reopenable_store = Reopenable(open_store, await open_store())
+        yield reopenable_store
+        await reopenable_store.store.close()
 
 
 @pytest.fixture

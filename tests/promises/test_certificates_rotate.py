@@ -19,6 +19,7 @@ from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import Membership
 from trunkline.mesh.server import MeshServer
 from trunkline.processes.hosting import add_host_services, describe_host, open_host
+from trunkline.processes.journals import HostJournals
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import snapshot_pb2
 
@@ -110,9 +111,13 @@ async def test_certificates_rotate_under_a_hundred_streams(
             await stack.enter_async_context(join_process(mesh, tmp_path / name, *agents))
             for name, agents in (("serving", ["tested"]), ("calling", []))
         ]
+        settings = Settings(data_dir=tmp_path)
         host = await stack.enter_async_context(
             open_host(
-                [define(run)], directory=serving.directory, settings=Settings(data_dir=tmp_path)
+                [define(run)],
+                directory=serving.directory,
+                settings=settings,
+                journals=HostJournals(settings),
             )
         )
         server = MeshServer(serving.credentials)

@@ -27,6 +27,7 @@ from trunkline.processes.hosting import (
     open_membership,
 )
 from trunkline.processes.inventory import describe_inventory
+from trunkline.processes.journals import HostJournals
 from trunkline.processes.messaging import add_messages
 from trunkline.processes.registry import (
     STOP_GRACE_S,
@@ -79,9 +80,15 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             add_registry(server, settings, credentials, name="trunkline", audit=audit)
         )
         await stack.enter_async_context(channels)
+        journals = await stack.enter_async_context(HostJournals(settings))
         host = await stack.enter_async_context(
             open_host(
-                agents, directory=directory, settings=settings, readiness=readiness, audit=audit
+                agents,
+                directory=directory,
+                settings=settings,
+                journals=journals,
+                readiness=readiness,
+                audit=audit,
             )
         )
         add_host_services(server, host)
@@ -113,6 +120,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 directory,
                 address=advertised,
                 settings=settings,
+                journals=journals,
                 services=server.services,
                 messaging_mode=messaging_mode,
                 readiness=readiness,

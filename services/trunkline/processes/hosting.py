@@ -33,7 +33,7 @@ from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
-from trunkline.processes.journals import JournalFolder
+from trunkline.processes.journals import HostJournals
 from trunkline.processes.takeover import Takeover, adopt_journals, claim_standby_names
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
@@ -75,13 +75,15 @@ async def open_host(
     *,
     directory: Directory,
     settings: Settings,
+    journals: HostJournals,
     readiness: AgentReadiness | None = None,
     audit: AuditLog | None = None,
 ) -> AsyncIterator[TaskHost]:
     """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
-    The journals are the free journals of the first agent's family. Agents that are not ready from
-    the start are marked in `readiness`. Answers to approvals are recorded in the audit log.
+    The journals are the free ones of the first agent's family among `journals`. Agents that are not
+    ready from the start are marked in `readiness`. Answers to approvals are recorded in the audit
+    log.
 
     Raises:
         ConfigurationError: an agent's settings are invalid.
@@ -108,7 +110,6 @@ async def open_host(
         client = directory.client_for_task(request.task_id)
         return (await client.tasks.AnswerApproval(request)).approval
 
-    journals = JournalFolder(settings)
     family = agents[0].card.name
     names = {agent.card.name for agent in agents}
     own = await journals.open_own(family, names)
@@ -248,6 +249,7 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     *,
     address: str,
     settings: Settings,
+    journals: HostJournals,
     services: Sequence[str] = (),
     messaging_mode: str = "",
     readiness: AgentReadiness | None = None,
@@ -273,7 +275,7 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     async with Membership(registry, describe()) as membership:
         takeover = Takeover(
             host,
-            JournalFolder(settings),
+            journals,
             membership,
             directory,
             lease_s=settings.lease_s,
@@ -360,9 +362,15 @@ async def join_mesh(
         audit = await stack.enter_async_context(open_audit_log(settings, process=name))
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
+        journals = await stack.enter_async_context(HostJournals(settings))
         host = await stack.enter_async_context(
             open_host(
-                agents, directory=directory, settings=settings, readiness=readiness, audit=audit
+                agents,
+                directory=directory,
+                settings=settings,
+                journals=journals,
+                readiness=readiness,
+                audit=audit,
             )
         )
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
@@ -379,6 +387,7 @@ async def join_mesh(
                 directory,
                 address=advertised.with_bound_port(address),
                 settings=settings,
+                journals=journals,
                 readiness=readiness,
             )
         )

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
@@ -46,23 +48,37 @@ class OpenJournal:
         return Path(f"{path}.checkpoints")
 
 
-class JournalFolder:
-    """Chooses the journals of a data directory that a host serves, and opens them.
+class HostJournals:
+    """Chooses the journals that a host serves, and opens them. An async context manager.
 
     The catalog has the journals. The files beside them, of checkpoints and of artifacts, are in the
     data directory.
     """
 
     def __init__(self, settings: Settings) -> None:
+        """Use the store of the settings.
+
+        Raises:
+            ConfigurationError: the store can't be used with these settings.
+        """
         self._settings = settings
         self._folder = settings.data_dir / "journals"
         self._reported: set[str] = set()
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
         )
-        self._catalog: JournalCatalog = SqliteCatalog(
-            self._folder, synchronous=settings.synchronous, keyring=lambda: self._keyring
-        )
+        self._catalog = self._make_catalog()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self._catalog.close()
 
     @cached_property
     def _keyring(self) -> Keyring:
@@ -225,6 +241,26 @@ class JournalFolder:
             store, unfinished, retention=self._retention, path=path, keyring=self._keyring
         )
         return OpenJournal(journal, path)
+
+    def _make_catalog(self) -> JournalCatalog:
+        settings = self._settings
+        if not settings.store:
+            return SqliteCatalog(
+                self._folder, synchronous=settings.synchronous, keyring=lambda: self._keyring
+            )
+        if (
+            settings.encryption_key
+            or settings.encryption_key_file
+            or settings.encryption_key_command
+        ):
+            problem = "can't be used with an encryption key yet; let the database encrypt its disk"
+            raise ConfigurationError("store", problem)
+        try:
+            from trunkline.journal.postgres import PostgresCatalog
+        except ImportError:
+            problem = "needs the package asyncpg; install `trunkline[postgres]`"
+            raise ConfigurationError("store", problem) from None
+        return PostgresCatalog(settings.store)
 
     def _path(self, name: str) -> Path:
         """Return the path with which the names of the files beside a journal begin."""

@@ -19,7 +19,7 @@ from trunkline.mesh.client import Backoff, Directory
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
 from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
-from trunkline.processes.journals import JournalFolder
+from trunkline.processes.journals import HostJournals
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 
@@ -55,7 +55,7 @@ class Takeover:
     def __init__(
         self,
         host: TaskHost,
-        journals: JournalFolder,
+        journals: HostJournals,
         membership: Membership,
         directory: Directory,
         *,
@@ -209,7 +209,7 @@ class _Failures:
 
 
 async def adopt_journals(
-    host: TaskHost, folder: JournalFolder, family: str, directory: Directory
+    host: TaskHost, folder: HostJournals, family: str, directory: Directory
 ) -> None:
     """Serve the free journals of a family. A journal that can't be read is logged and left out."""
     async with aclosing(folder.open_free(family, host.agents.keys())) as journals:
@@ -256,7 +256,7 @@ class Handover:
     def __init__(
         self,
         host: TaskHost,
-        journals: JournalFolder,
+        journals: HostJournals,
         membership: Membership,
         directory: Directory,
         *,

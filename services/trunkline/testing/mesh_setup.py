@@ -24,6 +24,7 @@ from trunkline.processes.hosting import (
     open_host,
     open_membership,
 )
+from trunkline.processes.journals import HostJournals
 from trunkline.tasks.agent import Agent
 
 if TYPE_CHECKING:
@@ -124,8 +125,15 @@ async def open_mesh(
         agents = [bundled.with_model(agent) for agent in agents]
         if unknown := sorted(set(bundled.models) - {agent.card.name for agent in agents}):
             raise ConfigurationError(f"models[{unknown[0]!r}]", "the mesh has no such agent")
+        journals = await stack.enter_async_context(HostJournals(settings))
         hosts = await stack.enter_async_context(
-            open_host(agents, directory=directory, settings=settings, readiness=readiness)
+            open_host(
+                agents,
+                directory=directory,
+                settings=settings,
+                journals=journals,
+                readiness=readiness,
+            )
         )
         add_host_services(server, hosts)
         await server.start(local)
@@ -139,6 +147,7 @@ async def open_mesh(
                 directory,
                 address=local,
                 settings=settings,
+                journals=journals,
                 services=server.services,
                 readiness=readiness,
             )

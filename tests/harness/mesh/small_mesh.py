@@ -31,6 +31,7 @@ from trunkline.processes.hosting import (
     describe_host,
     open_host,
 )
+from trunkline.processes.journals import HostJournals
 from trunkline.rules.planner import RulesPlanner
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
@@ -112,6 +113,7 @@ class SmallMesh:
                 agents,
                 directory=self.directory,
                 settings=host_settings,
+                journals=HostJournals(host_settings),
                 readiness=readiness,
                 audit=self._audit,
             )

@@ -38,6 +38,7 @@ from trunkline.mesh.server.identity_servicer import IdentityServicer
 from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
 from trunkline.observe.traces import SpanStore
 from trunkline.processes.hosting import add_host_services, open_host
+from trunkline.processes.journals import HostJournals
 from trunkline.processes.messaging import add_messages
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.adapter import ToolAdapter
@@ -250,7 +251,12 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         directory = Directory(channels, address)
         settings = Settings(data_dir=folder)
         host = await stack.enter_async_context(
-            open_host([define(clerk)], directory=directory, settings=settings)
+            open_host(
+                [define(clerk)],
+                directory=directory,
+                settings=settings,
+                journals=HostJournals(settings),
+            )
         )
         add_host_services(server, host)
         server.add_registry(await stack.enter_async_context(RegistryServicer()))

@@ -14,7 +14,7 @@ from harness.journal.opening import open_journal
 from trunkline.core.settings import Settings
 from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.journal.sqlite.schema import mark_abandoned
-from trunkline.processes.journals import JournalFolder, OpenJournal
+from trunkline.processes.journals import HostJournals, OpenJournal
 
 AGENTS = {"math", "echo"}
 
@@ -25,8 +25,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def journals(tmp_path: Path) -> JournalFolder:
-    return JournalFolder(Settings(data_dir=tmp_path))
+def journals(tmp_path: Path) -> HostJournals:
+    return HostJournals(Settings(data_dir=tmp_path))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def abandon(path: Path) -> None:
 
 
 async def test_the_first_journal_of_a_host_is_named_after_it(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     own = close_later(stack, await journals.open_own("math", AGENTS))
     assert own.path == folder / "math.db"
@@ -77,7 +77,7 @@ async def test_the_first_journal_of_a_host_is_named_after_it(
 
 
 async def test_an_agent_with_a_dot_has_journals_of_its_own(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     own = close_later(stack, await journals.open_own("math.2", AGENTS))
     assert own.path == folder / "math~2.db"
@@ -87,14 +87,14 @@ async def test_an_agent_with_a_dot_has_journals_of_its_own(
 
 
 async def test_a_restarted_host_reopens_its_journal(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     journal_id = await make_journal(folder / "math.db")
     assert close_later(stack, await journals.open_own("math", AGENTS)).journal.id == journal_id
 
 
 async def test_a_host_whose_journal_is_in_use_opens_the_next(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     first = close_later(stack, await journals.open_own("math", AGENTS))
     second = close_later(stack, await journals.open_own("math", AGENTS))
@@ -103,7 +103,7 @@ async def test_a_host_whose_journal_is_in_use_opens_the_next(
 
 
 async def test_hosts_that_start_at_the_same_time_open_a_journal_each(
-    journals: JournalFolder, stack: AsyncExitStack
+    journals: HostJournals, stack: AsyncExitStack
 ) -> None:
     hosts = 6
     async with asyncio.TaskGroup() as group:
@@ -113,7 +113,7 @@ async def test_hosts_that_start_at_the_same_time_open_a_journal_each(
 
 
 async def test_only_the_free_journals_of_the_family_are_opened_as_extras(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     names = ("math.db", "math.2.db", "math.10.db", "math.1.db", "math-2.db", "mathematics.db")
     for name in names:
@@ -130,7 +130,7 @@ async def test_only_the_free_journals_of_the_family_are_opened_as_extras(
 
 
 async def test_a_host_that_is_canceled_while_it_opens_journals_leaves_none_open(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     names = [f"math.{number}" for number in range(2, 12)]
     for name in names:
@@ -152,7 +152,7 @@ async def test_a_host_that_is_canceled_while_it_opens_journals_leaves_none_open(
 
 
 async def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     await make_journal(folder / "math.db")
     assert close_later(stack, await journals.open_own("math", {"math"})).path.name == "math.2.db"
@@ -164,7 +164,7 @@ async def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
 
 
 async def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     for name in ("currency.db", "research.db", "math.db"):
         await make_journal(folder / name)
@@ -177,7 +177,7 @@ async def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
 
 
 async def test_an_abandoned_journal_with_tasks_of_other_agents_is_not_opened(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     await make_journal(folder / "math.db")
     abandon(folder / "math.db")
@@ -190,7 +190,7 @@ async def test_an_abandoned_journal_with_tasks_of_other_agents_is_not_opened(
 
 
 async def test_unused_journals_without_tasks_are_removed(
-    journals: JournalFolder, folder: Path, stack: AsyncExitStack
+    journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     own = close_later(stack, await journals.open_own("math", AGENTS))
     await open_journal(folder / "math.2.db").close()
@@ -208,7 +208,7 @@ async def test_unused_journals_without_tasks_are_removed(
 
 
 async def test_an_abandoned_journal_without_tasks_is_removed(
-    journals: JournalFolder, folder: Path
+    journals: HostJournals, folder: Path
 ) -> None:
     await open_journal(folder / "math.db").close()
     abandon(folder / "math.db")
@@ -218,7 +218,7 @@ async def test_an_abandoned_journal_without_tasks_is_removed(
 
 
 async def test_a_damaged_journal_is_skipped_and_logged(
-    journals: JournalFolder,
+    journals: HostJournals,
     folder: Path,
     stack: AsyncExitStack,
     caplog: pytest.LogCaptureFixture,

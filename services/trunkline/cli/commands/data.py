@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -237,6 +238,9 @@ def require_folder(settings: Settings) -> Path:
     if not settings.data_dir.is_dir():
         problem = "is not a folder; give the data directory by --data"
         raise ConfigurationError(str(settings.data_dir), problem)
+    if settings.store:
+        note = "journals are in the database of `store`, which this command leaves out"
+        print(f"note: {note}", file=sys.stderr)
     return settings.data_dir
 
 

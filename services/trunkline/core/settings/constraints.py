@@ -117,6 +117,17 @@ def check_optional_url(url: str) -> str:
     return check_url(url) if url else url
 
 
+def check_optional_postgres_url(url: str) -> str:
+    """Return the URL of a PostgreSQL database, or an empty string.
+
+    Raises:
+        ValueError: it has another scheme. The text does not repeat it: it may have a password.
+    """
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError("is not a URL that starts with postgresql://")
+    return url
+
+
 def check_optional_redis_url(url: str) -> str:
     """Return the URL of a Redis server, or an empty string.
 
@@ -211,6 +222,7 @@ FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
 Url: TypeAlias = Annotated[str, Check(check_url)]
 ParticipantUrl: TypeAlias = Annotated[str, Check(check_participant_url)]
 OptionalUrl: TypeAlias = Annotated[str, Check(check_optional_url)]
+OptionalPostgresUrl: TypeAlias = Annotated[str, Check(check_optional_postgres_url)]
 OptionalRedisUrl: TypeAlias = Annotated[str, Check(check_optional_redis_url)]
 KeyName: TypeAlias = Annotated[str, Check(check_name)]
 OptionalAddress: TypeAlias = Annotated[str, Check(check_optional_address)]

