@@ -9,6 +9,7 @@ import pytest
 
 from harness.journal.builders import TASK, created, group, row, stored
 from harness.journal.postgres_server import new_database
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import JournalCatalog, JournalContents
 from trunkline.journal.postgres import PostgresCatalog
@@ -21,9 +22,8 @@ async def sqlite_folder(folder: Path, _stack: AsyncExitStack) -> JournalCatalog:
 
 
 async def postgres_database(_folder: Path, stack: AsyncExitStack) -> JournalCatalog:
-    catalog = PostgresCatalog(await stack.enter_async_context(new_database()))
-    stack.push_async_callback(catalog.close)
-    return catalog
+    url = await stack.enter_async_context(new_database())
+    return PostgresCatalog(await stack.enter_async_context(PostgresDatabase(url)))
 
 
 FACTORIES = {"sqlite": sqlite_folder, "postgres": postgres_database}

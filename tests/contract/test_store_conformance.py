@@ -21,6 +21,7 @@ from harness.journal.builders import (
     working,
 )
 from harness.journal.postgres_server import new_database
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import parse_header
 from trunkline.journal.postgres import PostgresCatalog
@@ -55,8 +56,8 @@ async def sqlite_file_full(folder: Path, _stack: AsyncExitStack) -> OpenStore:
 
 
 async def postgres_database(_folder: Path, stack: AsyncExitStack) -> OpenStore:
-    catalog = PostgresCatalog(await stack.enter_async_context(new_database()))
-    stack.push_async_callback(catalog.close)
+    url = await stack.enter_async_context(new_database())
+    catalog = PostgresCatalog(await stack.enter_async_context(PostgresDatabase(url)))
     return lambda: catalog.open("journal")
 
 

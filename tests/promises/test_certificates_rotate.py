@@ -117,7 +117,7 @@ async def test_certificates_rotate_under_a_hundred_streams(
                 [define(run)],
                 directory=serving.directory,
                 settings=settings,
-                journals=HostJournals(settings),
+                journals=HostJournals(settings, None),
             )
         )
         server = MeshServer(serving.credentials)

@@ -98,7 +98,3 @@ class JournalCatalog(Protocol):
             JournalUnavailableError: a process has it open.
         """
         ...
-
-    async def close(self) -> None:
-        """Close the connections of the catalog. The stores that it opened are closed before."""
-        ...

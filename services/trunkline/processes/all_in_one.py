@@ -20,6 +20,7 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
+from trunkline.processes.database import open_database
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -80,7 +81,8 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             add_registry(server, settings, credentials, name="trunkline", audit=audit)
         )
         await stack.enter_async_context(channels)
-        journals = await stack.enter_async_context(HostJournals(settings))
+        database = await stack.enter_async_context(open_database(settings))
+        journals = HostJournals(settings, database)
         host = await stack.enter_async_context(
             open_host(
                 agents,

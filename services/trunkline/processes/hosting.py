@@ -33,6 +33,7 @@ from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
+from trunkline.processes.database import open_database
 from trunkline.processes.journals import HostJournals
 from trunkline.processes.takeover import Takeover, adopt_journals
 from trunkline.tasks.agent import Agent
@@ -371,7 +372,8 @@ async def join_mesh(
         audit = await stack.enter_async_context(open_audit_log(settings, process=name))
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
-        journals = await stack.enter_async_context(HostJournals(settings))
+        database = await stack.enter_async_context(open_database(settings))
+        journals = HostJournals(settings, database)
         host = await stack.enter_async_context(
             open_host(
                 agents,

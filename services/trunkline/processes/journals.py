@@ -12,8 +12,7 @@ from collections.abc import AsyncGenerator, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
@@ -24,6 +23,9 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.journal.store import JournalStore
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -49,36 +51,21 @@ class OpenJournal:
 
 
 class HostJournals:
-    """Chooses the journals that a host serves, and opens them. An async context manager.
+    """Chooses the journals that a host serves, and opens them.
 
     The catalog has the journals. The files beside them, of checkpoints and of artifacts, are in the
     data directory.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Use the store of the settings.
-
-        Raises:
-            ConfigurationError: the store can't be used with these settings.
-        """
-        self._settings = settings
+    def __init__(self, settings: Settings, database: "PostgresDatabase | None") -> None:
+        """Use the database, or without one the files of the data directory."""
+        self._database = database
         self._folder = settings.data_dir / "journals"
+        self._settings = settings
         self._reported: set[str] = set()
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
         )
-        self._catalog = self._make_catalog()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self._catalog.close()
 
     @cached_property
     def _keyring(self) -> Keyring:
@@ -242,25 +229,16 @@ class HostJournals:
         )
         return OpenJournal(journal, path)
 
-    def _make_catalog(self) -> JournalCatalog:
-        settings = self._settings
-        if not settings.store:
+    @cached_property
+    def _catalog(self) -> JournalCatalog:
+        if self._database is None:
+            synchronous = self._settings.synchronous
             return SqliteCatalog(
-                self._folder, synchronous=settings.synchronous, keyring=lambda: self._keyring
+                self._folder, synchronous=synchronous, keyring=lambda: self._keyring
             )
-        if (
-            settings.encryption_key
-            or settings.encryption_key_file
-            or settings.encryption_key_command
-        ):
-            problem = "can't be used with an encryption key yet; let the database encrypt its disk"
-            raise ConfigurationError("store", problem)
-        try:
-            from trunkline.journal.postgres import PostgresCatalog
-        except ImportError:
-            problem = "needs the package asyncpg; install `trunkline[postgres]`"
-            raise ConfigurationError("store", problem) from None
-        return PostgresCatalog(settings.store)
+        from trunkline.journal.postgres import PostgresCatalog
+
+        return PostgresCatalog(self._database)
 
     def _path(self, name: str) -> Path:
         """Return the path with which the names of the files beside a journal begin."""

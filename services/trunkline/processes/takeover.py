@@ -94,10 +94,19 @@ class Takeover:
 
     async def run(self) -> None:
         """Check periodically, until canceled or until the host has lost its own journal."""
+        was_checked = True
         while not self._host.lost.is_set():
             await self._wait()
-            await self._take_orphans()
-            await self._handover.run_once()
+            try:
+                await self._take_orphans()
+                await self._handover.run_once()
+                was_checked = True
+            except JournalUnavailableError as error:
+                # The host continues with its own journals, and the next check may succeed.
+                if was_checked:
+                    extra = {"path": error.path, "problem": error.problem}
+                    logger.error("journals.not_checked", extra=extra)
+                was_checked = False
             self._register()
 
     def _register(self) -> None:
@@ -114,7 +123,11 @@ class Takeover:
         agents = self._host.agents.keys()
         replicas = [host for host in self._directory.hosts if agents & _list_hosted_agents(host)]
         needed = self._host.journals.unfinished_agents
-        if not await self._handover.has_successor(needed, replicas):
+        try:
+            if not await self._handover.has_successor(needed, replicas):
+                return
+        except JournalUnavailableError as error:
+            logger.warning("journals.not_checked", extra={"problem": error.problem})
             return
         self._host.journals.begin_leaving()
         self._membership.update(self._describe())

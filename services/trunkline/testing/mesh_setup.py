@@ -18,6 +18,7 @@ from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.socket_folder import socket_address
+from trunkline.processes.database import open_database
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -125,7 +126,8 @@ async def open_mesh(
         agents = [bundled.with_model(agent) for agent in agents]
         if unknown := sorted(set(bundled.models) - {agent.card.name for agent in agents}):
             raise ConfigurationError(f"models[{unknown[0]!r}]", "the mesh has no such agent")
-        journals = await stack.enter_async_context(HostJournals(settings))
+        database = await stack.enter_async_context(open_database(settings))
+        journals = HostJournals(settings, database)
         hosts = await stack.enter_async_context(
             open_host(
                 agents,

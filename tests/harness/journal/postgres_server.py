@@ -112,8 +112,8 @@ async def new_database() -> AsyncIterator[str]:
     try:
         await connection.execute(f"CREATE SCHEMA {name}")
         yield f"{server.url}?search_path={name}"
-        await connection.execute(f"DROP SCHEMA {name} CASCADE")
     finally:
+        await connection.execute(f"DROP SCHEMA {name} CASCADE")
         await connection.close()
 
 

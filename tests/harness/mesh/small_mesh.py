@@ -113,7 +113,7 @@ class SmallMesh:
                 agents,
                 directory=self.directory,
                 settings=host_settings,
-                journals=HostJournals(host_settings),
+                journals=HostJournals(host_settings, None),
                 readiness=readiness,
                 audit=self._audit,
             )

@@ -255,7 +255,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
                 [define(clerk)],
                 directory=directory,
                 settings=settings,
-                journals=HostJournals(settings),
+                journals=HostJournals(settings, None),
             )
         )
         add_host_services(server, host)

@@ -10,6 +10,7 @@ import pytest
 from harness.journal.builders import TASK, append, created, group, row, stored
 from harness.journal.postgres_server import PostgresServer, new_database
 from trunkline.core.backoff import Backoff
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.postgres import PostgresCatalog
 from trunkline.journal.store import JournalStore
@@ -30,6 +31,19 @@ def server() -> Iterator[PostgresServer]:
 async def url() -> AsyncIterator[str]:
     async with new_database() as found:
         yield found
+
+
+@pytest.fixture
+async def catalog(url: str) -> AsyncIterator[PostgresCatalog]:
+    async with PostgresDatabase(url) as database:
+        yield PostgresCatalog(database)
+
+
+@pytest.fixture
+async def catalog_of_server(server: PostgresServer) -> AsyncIterator[PostgresCatalog]:
+    """The catalog on the server that a test kills."""
+    async with PostgresDatabase(server.url) as database:
+        yield PostgresCatalog(database)
 
 
 async def poll(ask: Callable[[], Awaitable[object]]) -> None:
@@ -54,9 +68,9 @@ async def count_batches(store: JournalStore) -> int:
 
 
 async def test_commits_wait_while_the_server_is_killed_and_started_and_none_is_lost_or_doubled(
-    server: PostgresServer,
+    server: PostgresServer, catalog_of_server: PostgresCatalog
 ) -> None:
-    catalog = PostgresCatalog(server.url)
+    catalog = catalog_of_server
     store = await catalog.open("killed")
     await store.commit(group(stored([created()], 1), made=[row()]))
     written = 1
@@ -85,11 +99,11 @@ async def test_commits_wait_while_the_server_is_killed_and_started_and_none_is_l
             await asyncio.to_thread(server.start)
     assert await count_batches(store) == written
     await store.close()
-    await catalog.close()
 
 
-async def test_a_commit_whose_answer_is_lost_is_stored_once(url: str) -> None:
-    catalog = PostgresCatalog(url)
+async def test_a_commit_whose_answer_is_lost_is_stored_once(
+    url: str, catalog: PostgresCatalog
+) -> None:
     store = await catalog.open("cut")
     await store.commit(group(stored([created()], 1), made=[row()]))
     async with AsyncExitStack() as stack:
@@ -106,12 +120,12 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(url: str) -> None:
                 await locked.rollback()
     assert await count_batches(store) == 11
     await store.close()
-    await catalog.close()
 
 
-async def test_a_database_that_has_lost_commits_loses_the_journal(url: str) -> None:
+async def test_a_database_that_has_lost_commits_loses_the_journal(
+    url: str, catalog: PostgresCatalog
+) -> None:
     """After a failover to an asynchronous standby, the host has events that the database lacks."""
-    catalog = PostgresCatalog(url)
     store = await catalog.open("behind")
     await store.commit(group(stored([created()], 1), made=[row()]))
     assert await commits(store, 2)
@@ -130,7 +144,6 @@ async def test_a_database_that_has_lost_commits_loses_the_journal(url: str) -> N
     assert again.epoch == store.epoch + 1
     assert await commits(again, 2)
     await again.close()
-    await catalog.close()
 
 
 async def end_waiting_backend(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -142,37 +155,36 @@ async def end_waiting_backend(connection: "asyncpg.Connection[asyncpg.Record]") 
     await poll(lambda: connection.fetchval(query))
 
 
-async def test_a_commit_is_before_a_takeover_or_refused(url: str) -> None:
-    catalogs = [PostgresCatalog(url), PostgresCatalog(url)]
-    store = await catalogs[0].open("raced")
-    await store.commit(group(stored([created()], 1), made=[row()]))
-    sequence = 1
-    for attempt in range(30):
-        await store.renew_lease(0.0)
-        async with asyncio.TaskGroup() as tasks:
-            committing = tasks.create_task(commits(store, sequence + 1))
-            for _ in range(attempt % 5):
-                await asyncio.sleep(0)
-            taking = tasks.create_task(catalogs[1].take_over("raced"))
-        taken = taking.result()
-        seen = await count_batches(taken)
-        is_stored = committing.result()
-        assert seen == sequence + is_stored
-        sequence = seen
-        with pytest.raises(FencedError):
-            await store.renew_lease(10.0)
+async def test_a_commit_is_before_a_takeover_or_refused(url: str, catalog: PostgresCatalog) -> None:
+    async with PostgresDatabase(url) as other:
+        catalogs = [catalog, PostgresCatalog(other)]
+        store = await catalogs[0].open("raced")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        sequence = 1
+        for attempt in range(30):
+            await store.renew_lease(0.0)
+            async with asyncio.TaskGroup() as tasks:
+                committing = tasks.create_task(commits(store, sequence + 1))
+                for _ in range(attempt % 5):
+                    await asyncio.sleep(0)
+                taking = tasks.create_task(catalogs[1].take_over("raced"))
+            taken = taking.result()
+            seen = await count_batches(taken)
+            is_stored = committing.result()
+            assert seen == sequence + is_stored
+            sequence = seen
+            with pytest.raises(FencedError):
+                await store.renew_lease(10.0)
+            await store.close()
+            store = taken
+            catalogs.reverse()
         await store.close()
-        store = taken
-        catalogs.reverse()
-    await store.close()
-    for catalog in catalogs:
-        await catalog.close()
 
 
 async def test_no_journal_is_an_orphan_right_after_the_database_was_away(
-    server: PostgresServer,
+    server: PostgresServer, catalog_of_server: PostgresCatalog
 ) -> None:
-    catalog = PostgresCatalog(server.url)
+    catalog = catalog_of_server
     store = await catalog.open("alive")
     await store.renew_lease(0.5)
     await asyncio.to_thread(server.kill)
@@ -183,4 +195,3 @@ async def test_no_journal_is_an_orphan_right_after_the_database_was_away(
     assert [orphan.name for orphan in await catalog.find_orphans()] == []
     await poll(catalog.find_orphans)
     await store.close()
-    await catalog.close()

@@ -99,12 +99,12 @@ async def test_a_lost_key_or_keyring_is_reported_at_the_start(folder: Path, path
     for key in ("", OTHER):
         settings = Settings(data_dir=folder, encryption_key=key)
         with pytest.raises(ConfigurationError, match="is encrypted under the key"):
-            await HostJournals(settings).open_own("mesh", {"echo"})
+            await HostJournals(settings, None).open_own("mesh", {"echo"})
     keyring_path(folder).unlink()
     for key in ("", OTHER, KEY):
         settings = Settings(data_dir=folder, encryption_key=key)
         with pytest.raises(ConfigurationError, match="restore the keyring that belongs to"):
-            await HostJournals(settings).open_own("mesh", {"echo"})
+            await HostJournals(settings, None).open_own("mesh", {"echo"})
         keyring_path(folder).unlink(missing_ok=True)
     assert [file.name for file in path.parent.iterdir()] == ["mesh.db"]
     with pytest.raises(ConfigurationError, match="restore the keyring"):
@@ -117,7 +117,7 @@ async def test_a_running_host_goes_on_without_a_journal_of_another_key(
 ) -> None:
     await write_journal(path, open_keyring(folder, KEY))
     keyring_path(folder).unlink()
-    journals = HostJournals(Settings(data_dir=folder, encryption_key=OTHER))
+    journals = HostJournals(Settings(data_dir=folder, encryption_key=OTHER), None)
     assert [free async for free in journals.open_free("mesh", {"echo"})] == []
     orphan = OrphanedJournal("mesh", "", 60.0, frozenset())
     with pytest.raises(JournalUnavailableError, match="restore the keyring"):

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journals(tmp_path: Path) -> HostJournals:
-    return HostJournals(Settings(data_dir=tmp_path))
+    return HostJournals(Settings(data_dir=tmp_path), None)
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import string
 import time
 from typing import Final
 
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.runtime import run_with_late_cancel
 from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import JournalContents, OrphanedJournal
-from trunkline.journal.postgres.database import PostgresDatabase
-from trunkline.journal.postgres.schema import prepare_schema
 from trunkline.journal.postgres.store import PostgresStore
+from trunkline.journal.postgres.tables import JOURNALS
 
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
 _ID_LENGTH: Final = 8
@@ -39,10 +39,8 @@ class PostgresCatalog:
     takeover, commits of the earlier owner find another epoch.
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = PostgresDatabase(url)
-        self._is_prepared = False
-        self._preparing = asyncio.Lock()
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
         self._host = f"{socket.gethostname()}/{os.getpid()}"
 
     async def list_names(self) -> frozenset[str]:
@@ -143,10 +141,6 @@ class PostgresCatalog:
                 )
         return True
 
-    async def close(self) -> None:
-        """Close the connections. The stores are closed before."""
-        await self._database.close()
-
     async def _open(self, name: str, *, may_create: bool) -> PostgresStore:
         async def release(opening: asyncio.Task[PostgresStore | Exception]) -> None:
             await asyncio.wait([opening])
@@ -198,12 +192,7 @@ class PostgresCatalog:
         return store
 
     async def _prepare(self) -> PostgresDatabase:
-        async with self._preparing:
-            if not self._is_prepared:
-                await self._database.run(
-                    lambda connection: prepare_schema(self._database, connection)
-                )
-                self._is_prepared = True
+        await self._database.prepare(JOURNALS)
         return self._database
 
     async def _list_unfinished(self, journal_id: str) -> list[tuple[str, int]]:

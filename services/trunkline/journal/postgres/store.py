@@ -1,4 +1,4 @@
-"""Stores a journal in PostgreSQL; see `schema` for the tables."""
+"""Stores a journal in PostgreSQL; see `tables`."""
 
 import contextlib
 import json
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from trunkline.core.database.process import boot_id
+from trunkline.core.postgres import Connection, PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import parse_header
-from trunkline.journal.postgres.database import Connection, PostgresDatabase
 from trunkline.journal.postgres.writer import SELECT_FENCE, PostgresWriter
 from trunkline.journal.store import (
     AliasName,

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from trunkline.core.backoff import Backoff
+from trunkline.core.postgres import ERRORS, Connection, PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
-from trunkline.journal.postgres.database import ERRORS, Connection, PostgresDatabase
 
 logger = logging.getLogger(__name__)
 

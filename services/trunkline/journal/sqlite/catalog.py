@@ -84,9 +84,6 @@ class SqliteCatalog:
         """Delete the file of a journal if it contains no tasks; see `JournalCatalog`."""
         return await asyncio.to_thread(delete_if_empty, self.path(name))
 
-    async def close(self) -> None:
-        """Do nothing: nothing is open between two calls."""
-
     async def _open(self, open_file: Callable[..., SqliteStore], name: str) -> SqliteStore:
         def work() -> SqliteStore:
             return open_file(

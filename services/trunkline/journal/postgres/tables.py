@@ -17,10 +17,7 @@ The statements use neither advisory locks nor NOTIFY, triggers, sequences or ext
 
 from typing import Final
 
-from trunkline.errors import JournalUnavailableError
-from trunkline.journal.postgres.database import Connection, PostgresDatabase
-
-VERSION: Final = 1
+from trunkline.core.postgres import Schema
 
 _TABLES: Final = (
     """CREATE TABLE journals (
@@ -111,40 +108,5 @@ _TABLES: Final = (
     )""",
 )
 
-
-async def prepare_schema(database: PostgresDatabase, connection: Connection) -> None:
-    """Create the tables in an empty schema, or check their version.
-
-    Processes that start at the same time create them once.
-
-    Raises:
-        JournalUnavailableError: the tables are of another version, or the role may not create them.
-    """
-    version = await _read_version(connection)
-    if version is None:
-        async with connection.transaction():
-            await connection.execute(
-                "CREATE TABLE IF NOT EXISTS trunkline_schema "
-                "(one integer PRIMARY KEY CHECK (one = 1), version integer NOT NULL)"
-            )
-            # Of several processes, one inserts the row, and the others wait for its transaction.
-            inserted = await connection.fetchval(
-                "INSERT INTO trunkline_schema VALUES (1, $1) ON CONFLICT DO NOTHING RETURNING one",
-                VERSION,
-            )
-            if inserted:
-                for statement in _TABLES:
-                    await connection.execute(statement)
-        version = await _read_version(connection)
-    if version != VERSION:
-        problem = (
-            f"its schema is {version} and this program's {VERSION}; use the program that made it"
-        )
-        raise JournalUnavailableError(database.name, problem)
-
-
-async def _read_version(connection: Connection) -> int | None:
-    if await connection.fetchval("SELECT to_regclass('trunkline_schema')") is None:
-        return None
-    version: int | None = await connection.fetchval("SELECT version FROM trunkline_schema")
-    return version
+JOURNALS: Final = Schema("journals", (_TABLES,))
+"""The tables of all journals of a mesh."""

@@ -5,11 +5,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 
+from trunkline.core.postgres.schema import Schema
 from trunkline.errors import JournalUnavailableError
 
 Connection: TypeAlias = (
@@ -33,7 +35,9 @@ _STATEMENT_TIMEOUT_S: Final = 30.0
 
 
 class PostgresDatabase:
-    """A pool of connections for all statements except commits, and single connections for those.
+    """A pool of connections, which the stores of a process share. An async context manager.
+
+    It connects when it is used, and its end closes the pool.
 
     All methods raise JournalUnavailableError if the database can't be reached.
     """
@@ -47,6 +51,35 @@ class PostgresDatabase:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
         self._is_failing = False
+        self._prepared: set[str] = set()
+        self._preparing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+    async def prepare(self, schema: Schema) -> None:
+        """Create or check the tables of a store once in this process.
+
+        Raises:
+            JournalUnavailableError: the tables are of another version, or the role may not create
+                them.
+        """
+        async with self._preparing:
+            if schema.part in self._prepared:
+                return
+            if problem := await self.run(schema.prepare):
+                raise JournalUnavailableError(self.name, problem)
+            self._prepared.add(schema.part)
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
         """Open a connection that the caller closes."""
@@ -99,12 +132,6 @@ class PostgresDatabase:
             self._is_failing = True
             problem = str(error) or type(error).__name__
             raise JournalUnavailableError(self.name, problem) from error
-
-    async def close(self) -> None:
-        """Close the pool."""
-        if self._pool is not None:
-            self._pool.terminate()
-            self._pool = None
 
     async def _open_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
         async with self._opening:

@@ -1,0 +1,61 @@
+"""The versions of the tables in a database."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one store. Stores have versions of their own, so they change independently."""
+
+    part: str
+    """The name of the store, such as `journals`."""
+    steps: Sequence[Sequence[str]]
+    """The statements that lead from each version to the next. Released steps never change."""
+
+    @property
+    def version(self) -> int:
+        """The version that the steps lead to."""
+        return len(self.steps)
+
+    async def prepare(self, connection: "Connection") -> str:
+        """Create the tables, or check their version. Return the problem, or "".
+
+        Processes that start at the same time create the tables once.
+        """
+        version = await self._read_version(connection)
+        if version is None:
+            async with connection.transaction():
+                await connection.execute(
+                    "CREATE TABLE IF NOT EXISTS trunkline_schema "
+                    "(part text PRIMARY KEY, version integer NOT NULL)"
+                )
+                # One process inserts the row, and the others wait for its transaction.
+                inserted = await connection.fetchval(
+                    "INSERT INTO trunkline_schema VALUES ($1, $2) ON CONFLICT DO NOTHING "
+                    "RETURNING version",
+                    self.part,
+                    self.version,
+                )
+                if inserted:
+                    for statement in (each for step in self.steps for each in step):
+                        await connection.execute(statement)
+            version = await self._read_version(connection)
+        if version == self.version:
+            return ""
+        return (
+            f"its tables of {self.part} have version {version}, and this program's have "
+            f"{self.version}; use the program that made them"
+        )
+
+    async def _read_version(self, connection: "Connection") -> int | None:
+        if await connection.fetchval("SELECT to_regclass('trunkline_schema')") is None:
+            return None
+        version: int | None = await connection.fetchval(
+            "SELECT version FROM trunkline_schema WHERE part = $1", self.part
+        )
+        return version
