@@ -32,8 +32,10 @@ _EMPTY_LIMIT: Final = 8
 # Checks for orphaned journals in a lease, and while journals change hosts.
 _CHECKS: Final = 4
 _ALERT_CHECKS: Final = 20
-# Hosts that may take over the same journal go in turn, at this fraction of a lease.
-_STEPS: Final = 40
+# A host takes at most so many journals in a lease if others may take them, too. Before each, it
+# waits a fraction of a lease for each host with fewer open turns.
+_TURNS: Final = 10
+_RANK_STEPS: Final = 40
 _RANK_LIMIT: Final = 8
 # The longest time in which a host tells the registry that it leaves.
 _ANNOUNCE_S: Final = 2.0
@@ -87,6 +89,7 @@ class Takeover:
         self._describe = describe
         self._registered = host.journals.ids
         self._served: frozenset[str] = frozenset()
+        self._orphaned: set[str] = set()
         self._empty: set[str] = set()
         self._alert_until_s = 0.0
         self._started_s = time.monotonic()
@@ -146,47 +149,39 @@ class Takeover:
 
     async def _take_orphans(self) -> None:
         """Take over orphaned journals one at a time, in turn with the other hosts."""
-        is_taking = True
-        while is_taking and not self._host.lost.is_set():
-            orphan, rank, count = await self._find_orphan()
-            if rank:
+        while not self._host.lost.is_set():
+            orphan = await self._find_orphan()
+            others = [] if orphan is None else self._list_rivals(orphan)
+            own = (self._host.open_turns, self._host.journal.id)
+            if rank := sum(other < own for other in others):
                 # Hosts with fewer open turns go first, and may take this one.
-                await asyncio.sleep(rank * self._step_s)
-                orphan, _, count = await self._find_orphan()
-            is_taking = orphan is not None
-            if orphan is not None:
-                await self._take_over(orphan)
-                self._register()
-                await asyncio.sleep((count - rank) * self._step_s)
+                await asyncio.sleep(min(rank, _RANK_LIMIT) * self._lease_s / _RANK_STEPS)
+                orphan = await self._find_orphan()
+            if orphan is None:
+                return
+            await self._take_over(orphan)
+            self._register()
+            if others:
+                await asyncio.sleep(self._lease_s / _TURNS)
 
-    @property
-    def _step_s(self) -> float:
-        return self._lease_s / _STEPS
-
-    async def _find_orphan(self) -> tuple[OrphanedJournal | None, int, int]:
-        """Return the next journal to take over, and the place of this host among all that may.
-
-        The place is from 0, and the last value is the number of other hosts, limited.
-        """
+    async def _find_orphan(self) -> OrphanedJournal | None:
+        """Return the next journal that this host should take over, if there is one."""
         orphans = await self._journals.find_orphans(rereads=self._is_alert())
-        ids = {orphan.journal_id for orphan in orphans}
-        self._backoff.retain(ids)
-        for orphan in orphans:
-            if self._should_take(orphan):
-                own = (self._host.open_turns, self._host.journal.id)
-                # A dead host may be listed a little longer than its journal is leased.
-                others = [
-                    (host.load.open_turns, host.host_id)
-                    for host in self._directory.hosts
-                    if host.host_id not in ids
-                    and host.host_id != self._host.journal.id
-                    and not host.load.refuses_tasks
-                    and host.agents
-                    and orphan.agents <= _list_hosted_agents(host)
-                ]
-                rank = sum(other < own for other in others)
-                return orphan, min(rank, _RANK_LIMIT), min(len(others), _RANK_LIMIT)
-        return None, 0, 0
+        self._orphaned = {orphan.journal_id for orphan in orphans}
+        self._backoff.retain(self._orphaned)
+        return next(filter(self._should_take, orphans), None)
+
+    def _list_rivals(self, orphan: OrphanedJournal) -> list[tuple[int, str]]:
+        """Return the other hosts that may take over a journal: their open turns and ids."""
+        return [
+            (host.load.open_turns, host.host_id)
+            for host in self._directory.hosts
+            # A dead host may be listed a little longer than its journal is leased.
+            if host.host_id not in {self._host.journal.id, *self._orphaned}
+            and not host.load.refuses_tasks
+            and host.agents
+            and orphan.agents <= _list_hosted_agents(host)
+        ]
 
     def _note_departures(self) -> bool:
         """Return whether journals have left the mesh since the last call."""
