@@ -1,6 +1,5 @@
 """Large content is stored outside the events, moved in chunks, and readable by its account only."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -12,7 +11,7 @@ from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import agent
 from trunkline.core.json_values import read_member, update_struct
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
-from trunkline.journal.artifacts import parse_reference
+from trunkline.journal.artifacts import Reference, parse_reference
 from trunkline.mesh.client import ArtifactClient
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.files import sweep_once
@@ -180,15 +179,15 @@ async def test_files_are_deleted_with_their_tasks_and_not_earlier(tmp_path: Path
         task_id = (await mesh.ask("", agent="maker")).task.id
         host = joined.host.journals.primary
         blobs = await joined.host.blobs(task_id, account="")
-        orphan_folder = blobs.folder / f"{host.journal.id}-gone"
-        await asyncio.to_thread(orphan_folder.mkdir)
+        orphan = Reference.new(f"{host.journal.id}-gone")
+        await blobs.put(orphan, b"of a task that was deleted")
         files, executions = host.files, host.executions
 
         suspects = await sweep_once(files, executions.has, set())
-        assert await asyncio.to_thread(orphan_folder.exists)
+        assert orphan.task_id in await blobs.list_task_ids()
         assert await sweep_once(files, executions.has, suspects) == set()
 
-        assert blobs.list_task_ids() == [task_id]
+        assert await blobs.list_task_ids() == [task_id]
 
 
 async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> None:
