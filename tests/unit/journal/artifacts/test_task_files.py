@@ -1,5 +1,6 @@
 """Large content is stored outside the events, moved in chunks, and readable by its account only."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -10,7 +11,12 @@ import pytest
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import agent
 from trunkline.core.json_values import read_member, update_struct
-from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
+from trunkline.errors import (
+    ArtifactNotFoundError,
+    InvalidArgumentError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+)
 from trunkline.journal.artifacts import Reference, parse_reference
 from trunkline.mesh.client import ArtifactClient
 from trunkline.tasks.context import TaskContext
@@ -203,6 +209,26 @@ async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> No
 
     first, second = (answer for answer in answers if isinstance(answer, snapshot_pb2.TaskSnapshot))
     assert first.task.id == second.task.id
+
+
+async def test_an_upload_whose_connection_ends_is_cut(tmp_path: Path) -> None:
+    """GRPC may report a failed write in place of the end of the connection."""
+    async with open_small_mesh(tmp_path) as mesh:
+        host = await mesh.join(_maker)
+        task_id = (await mesh.ask("", agent="maker")).task.id
+        client = ArtifactClient(mesh.directory)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield _BIG
+            async with asyncio.TaskGroup() as group:
+                group.create_task(host.cut())
+                for _ in range(20):
+                    yield _BIG
+
+        for _ in range(10):
+            with pytest.raises(PeerUnavailableError):
+                await client.upload(task_id, "", pieces())
+            await host.serve_again()
 
 
 def _stub(mesh: SmallMesh, task_id: str) -> "artifact_service_pb2_grpc.ArtifactServiceAsyncStub":
