@@ -23,6 +23,7 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.journal.artifacts import BlobStore
 from trunkline.journal.batches import trim_batch
 from trunkline.journal.events import Draft, last_sequence, new_task_id, parse_header
 from trunkline.journal.fold import Fold
@@ -83,7 +84,7 @@ class Journal:
     the store can't be read or written. An async context manager, which closes it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  independent options
         self,
         store: JournalStore,
         unfinished: Iterable[TaskRow],
@@ -92,6 +93,7 @@ class Journal:
         retention: Retention = _RETENTION,
         path: Path | None = None,
         keyring: Keyring | None = None,
+        blobs: BlobStore | None = None,
     ) -> None:
         """Use a store that a `JournalCatalog` has opened, which has these unfinished tasks.
 
@@ -100,9 +102,11 @@ class Journal:
         """
         self.id: str = store.id
         self.path = path
-        """The journal's file, if it has one. Files of its tasks are stored beside it."""
+        """The journal's file, if it has one."""
         self.keyring = keyring
         """The keys of the journal's data directory, if it has some."""
+        self.blobs = blobs
+        """The files of its tasks, if it stores files."""
         self.epoch: int = store.epoch
         self.aliases: AliasTable = AliasTable(store, self._put)
         """Task ids that clients chose."""

@@ -89,6 +89,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                     return _build_stored_response(await blobs.get(reference))
                 next_request = await anext(requests, None)
                 if next_request is None:
+                    await writer.flush()
                     return artifact_service_pb2.UploadArtifactResponse(
                         size_bytes=writer.offset, sha256=writer.sha256
                     )
