@@ -129,7 +129,7 @@ async def open_host(
                     answer_parent,
                     ContentResolver(directory, settings.allow_fetch).open,
                 ),
-                checkpoint_path=own.checkpoint_path,
+                memory=own.memory,
                 audit=audit,
                 budgets=budgets,
             ) as host,

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.sqlite import checkpoint_path, open_sqlite_memory
 from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -36,19 +38,11 @@ class OpenJournal:
     """A journal that this process has opened."""
 
     journal: Journal
+    memory: AgentMemory
+    """What the agents of its tasks remember, which is taken over along with it."""
     path: Path
     is_new: bool = False
     """It was created by this process, so it contains no tasks of an earlier run."""
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """The file with the checkpoints of its tasks, which is taken over along with it."""
-        return self.checkpoint_path_for(self.path)
-
-    @staticmethod
-    def checkpoint_path_for(path: Path) -> Path:
-        """Return the checkpoint file of a journal, whose name does not end like a journal's."""
-        return Path(f"{path}.checkpoints")
 
 
 class HostJournals:
@@ -233,7 +227,7 @@ class HostJournals:
             keyring=self._keyring,
             blobs=self._open_blobs(store, path),
         )
-        return OpenJournal(journal, path)
+        return OpenJournal(journal, await open_sqlite_memory(path, self._keyring), path)
 
     def _open_blobs(self, store: JournalStore, path: Path) -> BlobStore:
         """Return the store of the files of a journal's tasks."""
@@ -275,7 +269,7 @@ def _journal_name(family: str, number: int) -> str:
 
 def _remove_files(path: Path) -> None:
     """Remove the files beside a journal that was removed."""
-    checkpoints = OpenJournal.checkpoint_path_for(path)
+    checkpoints = checkpoint_path(path)
     for name in (checkpoints, f"{checkpoints}-wal", f"{checkpoints}-shm"):
         Path(name).unlink(missing_ok=True)
     shutil.rmtree(blob_folder(path), ignore_errors=True)

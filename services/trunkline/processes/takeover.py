@@ -218,9 +218,7 @@ class Takeover:
             keeps_empty = self._count_empty() < _EMPTY_LIMIT
             journal = await self._journals.take_over(orphan, keeps_empty=keeps_empty)
             if journal is not None:
-                await self._host.journals.adopt(
-                    journal.journal, checkpoint_path=journal.checkpoint_path
-                )
+                await self._host.journals.adopt(journal.journal, journal.memory)
         except JournalUnavailableError as error:
             self._log_failure(orphan, error)
             return
@@ -304,7 +302,7 @@ async def adopt_journals(
             if journal.journal.has_tasks:
                 directory.expect_service(TOOL_SERVICE)
             try:
-                await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+                await host.journals.adopt(journal.journal, journal.memory)
             except JournalUnavailableError as error:
                 extra = {"path": journal.path, "problem": error.problem}
                 logger.error("journal.left_out", extra=extra)

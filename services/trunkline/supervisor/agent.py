@@ -153,15 +153,14 @@ class Supervisor(Agent):
                 self.on_load(self._predict_agents(task, roster, state))
             await task.working()
         graph = await self._load_graph()
-        with contextlib.ExitStack() as stack:
-            if self._planner.is_model:
-                # Loaded with the graph.
-                from trunkline.supervisor.planner_memory import open_planner_memory
+        if self._planner.is_model:
+            # Loaded with the graph.
+            from trunkline.supervisor.planner_memory import PlannerMemory
 
-                turn = replace(turn, memory=stack.enter_context(open_planner_memory(task)))
-            # No stream modes: readers follow the journal.
-            async for _ in graph.astream(state, context=turn, stream_mode=[]):
-                pass
+            turn = replace(turn, memory=await PlannerMemory.load(task))
+        # No stream modes: readers follow the journal.
+        async for _ in graph.astream(state, context=turn, stream_mode=[]):
+            pass
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
         """Wait briefly until a starting mesh has the agents that the turn needs."""

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trunkline.conversations.memory import AgentMemory
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.settings import Settings
 from trunkline.errors import (
@@ -71,14 +71,15 @@ class TaskHost:
         *,
         settings: Settings | None = None,
         others: OtherHosts | None = None,
-        checkpoint_path: Path | None = None,
+        memory: AgentMemory | None = None,
         audit: AuditLog | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         """Prepare to serve the primary journal.
 
         `others` are the ways to tasks and files of other hosts.
-        `checkpoint_path` is the file for the checkpoints of agents, beside the primary journal.
+        `memory` is what the agents of the primary journal remember; by default it is as short-lived
+        as the process.
         Messages that answer approvals are recorded in `audit`.
         With `budgets`, turns are refused and models are not called once a budget is used up.
         """
@@ -102,7 +103,7 @@ class TaskHost:
             others=OtherHosts(self._cancel_child, self._answer_parent, self._others.open_content),
         )
         self.journals: ServedJournals = ServedJournals(
-            journal, self._resources, self._changes, checkpoint_path=checkpoint_path
+            journal, self._resources, self._changes, memory
         )
         """The journals that are served here."""
 

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.sqlite import open_memory_of_process
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
@@ -34,17 +35,16 @@ class ServedJournals:
         journal: Journal,
         resources: HostResources,
         changes: TaskChanges,
-        *,
-        checkpoint_path: Path | None,
+        memory: AgentMemory | None,
     ) -> None:
-        """`changes` gets the changed rows of all journals."""
+        """`changes` gets the changed rows of all journals. `memory` belongs to the journal."""
         self._resources = resources
         self._changes = changes
         self._group = asyncio.TaskGroup()
         self._closing = asyncio.Event()
         self._is_draining = False
         self._is_leaving = False
-        self.primary: JournalHost = self._build_host(journal, checkpoint_path)
+        self.primary: JournalHost = self._build_host(journal, memory)
         self.hosts: dict[str, JournalHost] = {journal.id: self.primary}
         """The hosts of all journals that are served here, by journal id."""
         self._hidden: set[str] = set()
@@ -133,7 +133,7 @@ class ServedJournals:
             raise JournalUnavailableError(error.path, error.problem)
         return host
 
-    async def adopt(self, journal: Journal, *, checkpoint_path: Path | None = None) -> None:
+    async def adopt(self, journal: Journal, memory: AgentMemory | None = None) -> None:
         """Serve another journal, and recover its unfinished tasks.
 
         Returns as soon as the tasks can be read. The journal is closed when this host ends, or
@@ -144,7 +144,7 @@ class ServedJournals:
                 hosts may take it over.
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._group.create_task(self._serve(journal, checkpoint_path, ready))
+        self._group.create_task(self._serve(journal, memory, ready))
         await asyncio.shield(ready)
 
     @property
@@ -188,15 +188,15 @@ class ServedJournals:
             for host in self.hosts.values():
                 group.create_task(host.drain(grace_s))
 
-    def _build_host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
+    def _build_host(self, journal: Journal, memory: AgentMemory | None) -> JournalHost:
         journal.on_rows_changed = self._changes.publish
-        return JournalHost(journal, self._resources, checkpoint_path=checkpoint_path)
+        return JournalHost(journal, self._resources, memory or open_memory_of_process())
 
     async def _serve(
-        self, journal: Journal, checkpoint_path: Path | None, ready: asyncio.Future[None]
+        self, journal: Journal, memory: AgentMemory | None, ready: asyncio.Future[None]
     ) -> None:
         """Serve an adopted journal until this host ends or another host takes the journal."""
-        host = self._build_host(journal, checkpoint_path)
+        host = self._build_host(journal, memory)
         try:
             async with host:
                 self.hosts[journal.id] = host
