@@ -228,6 +228,11 @@ class JournalReader(CommittedTasks, Protocol):
     """Reads all journals of a store that several hosts share, without owning them."""
 
     @property
+    def name(self) -> str:
+        """The name of the store in errors, without a secret."""
+        ...
+
+    @property
     def store_id(self) -> str:
         """The random id of the store, which all hosts that use it know."""
         ...

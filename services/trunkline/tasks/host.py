@@ -23,6 +23,8 @@ from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
+from trunkline.journal.store import JournalReader
+from trunkline.journal.stored_tasks import StoredTasks
 from trunkline.observe.audit import Action, AuditLog, process_actor
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
@@ -74,6 +76,7 @@ class TaskHost:
         checkpoint_path: Path | None = None,
         audit: AuditLog | None = None,
         budgets: Budgets | None = None,
+        reader: JournalReader | None = None,
     ) -> None:
         """Prepare to serve the primary journal.
 
@@ -81,6 +84,7 @@ class TaskHost:
         `checkpoint_path` is the file for the checkpoints of agents, beside the primary journal.
         Messages that answer approvals are recorded in `audit`.
         With `budgets`, turns are refused and models are not called once a budget is used up.
+        With `reader`, the tasks of all journals in the store are read, also of hosts that are gone.
         """
         self._audit = audit
         self._settings = settings = settings or Settings()
@@ -101,8 +105,13 @@ class TaskHost:
             budgets=budgets,
             others=OtherHosts(self._cancel_child, self._answer_parent, self._others.open_content),
         )
+        stored = None if reader is None else StoredTasks(reader, poll_s=settings.lease_s / 4)
         self.journals: ServedJournals = ServedJournals(
-            journal, self._resources, self._changes, checkpoint_path=checkpoint_path
+            journal,
+            self._resources,
+            self._changes,
+            checkpoint_path=checkpoint_path,
+            stored=stored,
         )
         """The journals that are served here."""
 
@@ -229,9 +238,8 @@ class TaskHost:
             PeerUnavailableError: another host has the journal.
             JournalUnavailableError: the journal can't be read.
         """
-        host = self.journals.get(task_id)
-        await host.get_account_row(task_id, account)
-        return await host.journal.snapshot(task_id)
+        reader, _ = await self.journals.get_reader(task_id, account)
+        return await reader.snapshot(task_id)
 
     async def list(
         self, request: task_service_pb2.ListTasksRequest
@@ -287,12 +295,11 @@ class TaskHost:
             CursorExpiredError: events after the cursor are past retention, or were lost.
             PeerUnavailableError: another host has the journal.
         """
-        host = self.journals.get(task_id)
-        row = await host.get_account_row(task_id, account)
+        reader, row = await self.journals.get_reader(task_id, account)
         if after is not None:
-            await check_cursor(host.journal, task_id, after, epoch)
+            await check_cursor(reader, task_id, after, epoch)
         return TaskWatch(
-            host.journal,
+            reader,
             task_id,
             after=row.head if after is None else after,
             with_snapshot=with_snapshot,

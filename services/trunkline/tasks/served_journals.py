@@ -15,10 +15,14 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
+from trunkline.journal.store import TaskRow
+from trunkline.journal.stored_tasks import StoredTasks
+from trunkline.journal.task_reader import TaskReader
 from trunkline.tasks.change_watchers import TaskChanges
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.resources import HostResources
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.v1 import message_pb2, message_service_pb2
 
 
@@ -36,12 +40,18 @@ class ServedJournals:
         changes: TaskChanges,
         *,
         checkpoint_path: Path | None,
+        stored: StoredTasks | None = None,
     ) -> None:
-        """`changes` gets the changed rows of all journals."""
+        """`changes` gets the changed rows of all journals.
+
+        With `stored`, tasks of other journals in the store are read as well.
+        """
+        self._stored = stored
         self._resources = resources
         self._changes = changes
         self._group = asyncio.TaskGroup()
         self._closing = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
         self._is_draining = False
         self.primary: JournalHost = self._build_host(journal, checkpoint_path)
         self.hosts: dict[str, JournalHost] = {journal.id: self.primary}
@@ -52,6 +62,8 @@ class ServedJournals:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        if self._stored is not None:
+            self._polling = self._group.create_task(self._stored.run())
         await self.primary.__aenter__()
         return self
 
@@ -63,8 +75,15 @@ class ServedJournals:
     ) -> None:
         self._is_draining = True
         self._closing.set()
+        if self._polling is not None:
+            self._polling.cancel()
         await self.primary.__aexit__(exc_type, exc, traceback)
         await self._group.__aexit__(exc_type, exc, traceback)
+
+    @property
+    def store_id(self) -> str:
+        """The id of the store whose tasks are all read here, or "" if it is not shared."""
+        return "" if self._stored is None else self._stored.store_id
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -85,6 +104,23 @@ class ServedJournals:
         if journal_id in self._former_ids:
             raise journal_moved_error()
         raise TaskNotFoundError(task_id)
+
+    async def get_reader(self, task_id: str, account: str) -> tuple[TaskReader, TaskRow]:
+        """Return a reader of a task of the account, and the task's row.
+
+        The task may be of a journal that no host has.
+
+        Raises:
+            TaskNotFoundError: the account has no such task.
+            PeerUnavailableError: another host has the journal.
+            JournalUnavailableError: the journal can't be read.
+        """
+        if self._stored is not None and parse_journal_id(task_id) not in self.hosts:
+            row = await get_account_row(self._stored, task_id, account)
+            await self._stored.check_owner(row)
+            return self._stored, row
+        host = self.get(task_id)
+        return host.journal, await host.get_account_row(task_id, account)
 
     def get_writable(
         self, message: message_pb2.Message, submission: message_service_pb2.Submission

@@ -76,6 +76,7 @@ def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:
         journal_ids=host.journal_ids,
         standby_agents=host.standby_agents,
         identity=host.identity,
+        store_id=host.store_id,
     )
     if host.HasField("lease_expire_time"):
         short.lease_expire_time.CopyFrom(host.lease_expire_time)
