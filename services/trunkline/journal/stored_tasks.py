@@ -59,19 +59,28 @@ class StoredTasks(TaskReader):
             raise TaskNotFoundError(task_id)
         return row
 
-    async def check_owner(self, row: TaskRow) -> None:
+    async def check_owner(self, row: TaskRow) -> TaskRow:
         """Check that a task can be read here: it has ended, or no host has its journal.
 
+        Return its row, which may be newer than `row`.
+
         Raises:
+            TaskNotFoundError: the task was deleted.
             PeerUnavailableError: a host has the journal of the unfinished task.
         """
         if row.is_ended:
-            return
+            return row
         lease = await self.find_lease(parse_journal_id(row.task_id))
-        if lease is not None and lease.is_live:
-            # Callers outside the mesh must not learn the owner's name.
-            problem = "another host has the task's journal; send the request there"
-            raise PeerUnavailableError("this host", problem)
+        if lease is None or not lease.is_live:
+            return row
+        # The host may have ended the task a moment ago.
+        self._rows.pop(row.task_id, None)
+        row = await self.row(row.task_id)
+        if row.is_ended:
+            return row
+        # Callers outside the mesh must not learn the owner's name.
+        problem = "another host has the task's journal; send the request there"
+        raise PeerUnavailableError("this host", problem)
 
     async def find_lease(self, journal_id: str) -> LeaseState | None:
         """Return the lease on a journal, or None if the store does not have the journal."""

@@ -117,8 +117,7 @@ class ServedJournals:
         """
         if self._stored is not None and parse_journal_id(task_id) not in self.hosts:
             row = await get_account_row(self._stored, task_id, account)
-            await self._stored.check_owner(row)
-            return self._stored, row
+            return self._stored, await self._stored.check_owner(row)
         host = self.get(task_id)
         return host.journal, await host.get_account_row(task_id, account)
 
