@@ -91,6 +91,10 @@ class StoredTasks(TaskReader):
             lease = leases.get(journal_id)
         return lease
 
+    async def find_alias(self, account: str, alias: str) -> str | None:
+        """Return the id of the task that an alias is bound to in any journal, or None."""
+        return (await self._store.find_aliases([(account, alias)])).get((account, alias))
+
     def latest(self, task_id: str) -> tuple[int, StateValue] | None:
         """Return the last sequence and the state of a task; see `TaskReader`."""
         row = self._find_row(task_id)

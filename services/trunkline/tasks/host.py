@@ -348,6 +348,8 @@ class TaskHost:
             JournalUnavailableError: a journal can't be read.
         """
         account = account or ANONYMOUS_ACCOUNT
+        if (stored := self.journals.stored) is not None:
+            return await stored.find_alias(account, alias) or ""
         for host in tuple(self.journals.hosts.values()):
             host.lease.check()
             task_id = await host.journal.aliases.find(account, alias)

@@ -46,7 +46,8 @@ class ServedJournals:
 
         With `stored`, tasks of other journals in the store are read as well.
         """
-        self._stored = stored
+        self.stored: StoredTasks | None = stored
+        """The tasks of all journals in the store, if hosts share it."""
         self._resources = resources
         self._changes = changes
         self._group = asyncio.TaskGroup()
@@ -62,8 +63,8 @@ class ServedJournals:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        if self._stored is not None:
-            self._polling = self._group.create_task(self._stored.run())
+        if self.stored is not None:
+            self._polling = self._group.create_task(self.stored.run())
         await self.primary.__aenter__()
         return self
 
@@ -83,7 +84,7 @@ class ServedJournals:
     @property
     def store_id(self) -> str:
         """The id of the store whose tasks are all read here, or "" if it is not shared."""
-        return "" if self._stored is None else self._stored.store_id
+        return "" if self.stored is None else self.stored.store_id
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -115,9 +116,9 @@ class ServedJournals:
             PeerUnavailableError: another host has the journal.
             JournalUnavailableError: the journal can't be read.
         """
-        if self._stored is not None and parse_journal_id(task_id) not in self.hosts:
-            row = await get_account_row(self._stored, task_id, account)
-            return self._stored, await self._stored.check_owner(row)
+        if self.stored is not None and parse_journal_id(task_id) not in self.hosts:
+            row = await get_account_row(self.stored, task_id, account)
+            return self.stored, await self.stored.check_owner(row)
         host = self.get(task_id)
         return host.journal, await host.get_account_row(task_id, account)
 

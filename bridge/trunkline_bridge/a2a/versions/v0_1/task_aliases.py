@@ -69,8 +69,10 @@ class TaskAliases:
         host_id = ""
         # Tasks outlive their agent.
         with suppress(AgentNotFoundError, PeerUnavailableError):
-            host_id = self._directory.get_agent_host(agent).host_id
-            yield self._directory.client_for_agent(agent)
+            host = self._directory.get_agent_host(agent)
+            host_id = host.host_id
+            # If the host does not answer, another host may read its aliases.
+            yield self._directory.client_for_task(f"{host.journal_ids[0]}-")
         for host in self._directory.hosts:
             if host.journal_ids and host.host_id != host_id:
                 yield self._directory.client_for_task(f"{host.journal_ids[0]}-")
