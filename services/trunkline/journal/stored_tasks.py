@@ -4,13 +4,13 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from trunkline.core.task_states import StateValue
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_journal_id
-from trunkline.journal.store import JournalReader, LeaseState, TaskRow
+from trunkline.journal.store import JournalReader, LeaseState, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader
 
@@ -94,6 +94,10 @@ class StoredTasks(TaskReader):
     async def find_alias(self, account: str, alias: str) -> str | None:
         """Return the id of the task that an alias is bound to in any journal, or None."""
         return (await self._store.find_aliases([(account, alias)])).get((account, alias))
+
+    async def find_webhooks(self, task_id: str) -> Sequence[WebhookRow]:
+        """Return the webhooks of a task, the newest first."""
+        return await self._store.find_webhooks(task_id=task_id)
 
     def latest(self, task_id: str) -> tuple[int, StateValue] | None:
         """Return the last sequence and the state of a task; see `TaskReader`."""

@@ -14,6 +14,7 @@ from trunkline.core.settings import Settings
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
+    TaskEndedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -92,8 +93,9 @@ class TaskHost:
         self._admissions = AdmissionControl(agents, settings)
         begin_commit_counts(agent.card.name for agent in agents)
         self._changes = TaskChanges()
+        stored = None if reader is None else StoredTasks(reader, poll_s=settings.lease_s / 4)
         retry = RetryPolicy(give_up_s=settings.webhook_give_up_s)
-        self.push_configs: PushConfigs = PushConfigs(Outbox(retry))
+        self.push_configs: PushConfigs = PushConfigs(Outbox(retry), stored)
         """The webhooks of the tasks in all journals, and their outbox."""
         self._watch = LoopWatch()
         self._resources = HostResources(
@@ -105,7 +107,6 @@ class TaskHost:
             budgets=budgets,
             others=OtherHosts(self._cancel_child, self._answer_parent, self._others.open_content),
         )
-        stored = None if reader is None else StoredTasks(reader, poll_s=settings.lease_s / 4)
         self.journals: ServedJournals = ServedJournals(
             journal,
             self._resources,
@@ -178,7 +179,7 @@ class TaskHost:
             PeerTimeoutError: the deadline passed before the task existed.
             JournalUnavailableError: the journal can't be written.
         """
-        host = self.journals.get_writable(message, submission)
+        host = await self.journals.get_writable(message, submission)
         agent = self.agents.get(agent_name)
         if agent is None:
             raise await host.build_absence_error(agent_name, message.task_id, submission.account)
@@ -208,7 +209,7 @@ class TaskHost:
             JournalUnavailableError: as `submit`; the future has the last two as well.
         """
         message = build_request(envelope, task_id=submission.task_id)
-        host = self.journals.get_writable(message, submission)
+        host = await self.journals.get_writable(message, submission)
         return await host.deliveries.deliver(agent_name, envelope, message, submission)
 
     def _record_answers(
@@ -373,8 +374,12 @@ class TaskHost:
             TaskNotFoundError: no such task of the account.
             TaskNotCancelableError: it has ended, or ended before the cancel took effect.
             PeerUnavailableError: the host has lost the task, or is shutting down.
+            TaskHostGoneError: as `ServedJournals.acquire`.
         """
-        host = self.journals.get(task_id)
+        try:
+            host = await self.journals.acquire(task_id, account)
+        except TaskEndedError as error:
+            raise TaskNotCancelableError(task_id, error.state) from None
         row = await host.get_account_row(task_id, account)
         execution = host.executions.find(task_id)
         if execution is None:
@@ -403,6 +408,7 @@ class TaskHost:
             TaskEndedError: it has ended.
             UnsupportedOperationError: its agent can't be paused.
             PeerUnavailableError: the host has lost the task, or its agent does not run here.
+            TaskHostGoneError: as `ServedJournals.acquire`.
         """
         return await self._set_paused(task_id, account, is_paused=True)
 
@@ -413,7 +419,7 @@ class TaskHost:
     async def _set_paused(
         self, task_id: str, account: str, *, is_paused: bool
     ) -> snapshot_pb2.TaskSnapshot:
-        host = self.journals.get(task_id)
+        host = await self.journals.acquire(task_id, account)
         row = await host.get_account_row(task_id, account)
         agent = self.agents.get(row.agent)
         if agent is None:
@@ -432,9 +438,10 @@ class TaskHost:
         Returns when the answer is journaled at the root task, whose next turn passes it on.
 
         Raises:
+            TaskHostGoneError: as `ServedJournals.acquire`.
             As `ApprovalRouter.answer`.
         """
-        host = self.journals.get(request.task_id)
+        host = await self.journals.acquire(request.task_id, request.account)
         host.lease.check()
         return await host.approval_router.answer(request)
 

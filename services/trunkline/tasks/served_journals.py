@@ -1,7 +1,8 @@
 """The journals that a host serves: its own, and the journals of failed hosts that it adopts."""
 
 import asyncio
-from collections.abc import Iterator
+import math
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,8 @@ from typing import Self
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
+    TaskEndedError,
+    TaskHostGoneError,
     TaskNotFoundError,
     TrunklineError,
 )
@@ -21,6 +24,7 @@ from trunkline.journal.task_reader import TaskReader
 from trunkline.tasks.change_watchers import TaskChanges
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
+from trunkline.tasks.lifecycle import state_name
 from trunkline.tasks.resources import HostResources
 from trunkline.tasks.task_rows import get_account_row
 from trunkline.v1 import message_pb2, message_service_pb2
@@ -48,6 +52,8 @@ class ServedJournals:
         """
         self.stored: StoredTasks | None = stored
         """The tasks of all journals in the store, if hosts share it."""
+        self.take_over: Callable[[str], Awaitable[None]] | None = None
+        """Takes over the journal with an id at once, if this host may continue all of its tasks."""
         self._resources = resources
         self._changes = changes
         self._group = asyncio.TaskGroup()
@@ -122,18 +128,49 @@ class ServedJournals:
         host = self.get(task_id)
         return host.journal, await host.get_account_row(task_id, account)
 
-    def get_writable(
+    async def acquire(
+        self, task_id: str, account: str, *, may_have_ended: bool = False
+    ) -> JournalHost:
+        """Return the host of a task's journal, which is taken over if its lease has ended.
+
+        Raises:
+            TaskNotFoundError: the account has no such task.
+            TaskEndedError: it has ended, and its journal is not here; not with `may_have_ended`.
+            TaskHostGoneError: another host has the journal, or has to take it over first.
+            JournalUnavailableError: the store can't be read.
+        """
+        journal_id = parse_journal_id(task_id)
+        if self.stored is None or journal_id in self.hosts:
+            return self.get(task_id)
+        row = await get_account_row(self.stored, task_id, account)
+        if row.is_ended and not may_have_ended:
+            raise TaskEndedError(task_id, state_name(row.state))
+        lease = await self.stored.find_lease(journal_id)
+        if lease is not None and lease.is_live:
+            problem = "its lease on the task has not ended; try again then"
+            raise _gone_error(problem, lease.remaining_s)
+        if self.take_over is not None and not self._is_draining:
+            await self.take_over(journal_id)
+        if journal_id not in self.hosts:
+            problem = "a host that runs the agents of its tasks takes them over; try again then"
+            raise _gone_error(problem, self._resources.settings.lease_s / 4)
+        return self.hosts[journal_id]
+
+    async def get_writable(
         self, message: message_pb2.Message, submission: message_service_pb2.Submission
     ) -> JournalHost:
         """Return the host of the journal that a submission is for.
 
         Raises:
+            TaskNotFoundError, TaskEndedError, TaskHostGoneError: as `acquire`.
             PeerUnavailableError: it is shutting down, or has lost the journal.
             JournalUnavailableError: the journal can't be written.
         """
         task_id = message.task_id or submission.task_id
         journal_id = parse_journal_id(task_id)
-        if message.task_id or journal_id in self._former_ids:
+        if message.task_id:
+            host = await self.acquire(task_id, submission.account)
+        elif journal_id in self._former_ids:
             host = self.get(task_id)
         else:
             host = self.hosts.get(journal_id, self.primary)
@@ -228,6 +265,10 @@ class ServedJournals:
     def _forget(self, journal_id: str) -> None:
         del self.hosts[journal_id]
         self._former_ids.add(journal_id)
+
+
+def _gone_error(problem: str, retry_after_s: float) -> TaskHostGoneError:
+    return TaskHostGoneError("the task's host", problem, str(max(1, math.ceil(retry_after_s))))
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.journal.builders import append, begin, completed, created, fold_batches
+from harness.journal.builders import append, begin, completed, created, fold_batches, message
 from harness.journal.postgres_server import new_database
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import Settings
@@ -15,13 +15,17 @@ from trunkline.errors import (
     CursorExpiredError,
     InvalidArgumentError,
     PeerUnavailableError,
+    TaskEndedError,
+    TaskHostGoneError,
+    TaskNotCancelableError,
     TaskNotFoundError,
 )
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog, PostgresReader
 from trunkline.tasks.host import TaskHost
-from trunkline.v1 import event_pb2
+from trunkline.tasks.outbox.webhook import Config, Webhook, to_row
+from trunkline.v1 import event_pb2, message_service_pb2, task_pb2
 
 LEASE_S = 1.0
 LONG_S = 3600.0
@@ -40,6 +44,23 @@ class Mesh:
         store = await opening(name)
         await store.renew_lease(LONG_S)
         return Journal(store, await store.list_unfinished())
+
+    async def lose(self, task_id: str, journal: Journal) -> None:
+        """Let the host of a journal die, and let its lease end."""
+        await journal.close(for_takeover=True)
+        # A lease that was read a moment ago counts as live for a second.
+        async with asyncio.timeout(LONG_S):
+            while True:
+                try:
+                    await self.host.snapshot(task_id, account="acme")
+                except PeerUnavailableError:
+                    await asyncio.sleep(0.05)
+                else:
+                    return
+
+    async def take_over(self, _journal_id: str) -> None:
+        """Take over the journal `gone`, as `Takeover.take_at_once` does."""
+        await self.host.journals.adopt(await self.open("gone", takes_over=True))
 
     async def read(self, task_id: str, *, after: int = 0, epoch: int = 0) -> list[bytes]:
         """Watch a task at the host until the watch ends, and return its batches."""
@@ -174,3 +195,49 @@ async def test_a_stream_ends_if_the_next_owner_has_come_and_gone(mesh: Mesh) -> 
     await taken.close()
 
     assert count([batch async for rest in batches for batch in rest]) == [3, 4]
+
+
+async def test_an_orphan_is_canceled_where_it_can_be_taken_over(mesh: Mesh) -> None:
+    journal = await mesh.open("gone")
+    task_id = await begin_task(journal)
+    with pytest.raises(TaskHostGoneError) as caught:
+        await mesh.host.cancel(task_id, account="acme")
+    assert float(caught.value.retry_after_s) > LONG_S / 2
+    with pytest.raises(TaskNotFoundError):
+        await mesh.host.cancel(task_id, account="other")
+
+    await mesh.lose(task_id, journal)
+    # Another host runs its agents.
+    with pytest.raises(TaskHostGoneError) as caught:
+        await mesh.host.cancel(task_id, account="acme")
+    assert caught.value.retry_after_s == "1"
+
+    mesh.host.journals.take_over = mesh.take_over
+    canceled = await mesh.host.cancel(task_id, account="acme")
+    assert canceled.task.status.state == task_pb2.TASK_STATE_CANCELED
+
+
+async def test_an_ended_task_of_a_lost_journal_takes_no_changes(mesh: Mesh) -> None:
+    journal = await mesh.open("gone")
+    task_id = await begin_task(journal)
+    await end_task(journal, task_id)
+    await journal.close(for_takeover=True)
+    with pytest.raises(TaskNotCancelableError):
+        await mesh.host.cancel(task_id, account="acme")
+    answer = message("more")
+    answer.task_id = task_id
+    with pytest.raises(TaskEndedError):
+        await mesh.host.submit("echo", answer, message_service_pb2.Submission(account="acme"))
+
+
+async def test_webhooks_of_a_lost_journal_are_listed(mesh: Mesh) -> None:
+    journal = await mesh.open("gone")
+    task_id = await begin_task(journal)
+    webhook = Webhook(config=Config(task_id=task_id, id="w", url="https://example.org/hook"))
+    await journal.webhooks.save(to_row(webhook))
+    await end_task(journal, task_id)
+    await journal.close(for_takeover=True)
+    configs, _ = await mesh.host.push_configs.list(task_id, account="acme")
+    assert [config.id for config in configs] == ["w"]
+    with pytest.raises(TaskNotFoundError):
+        await mesh.host.push_configs.list(task_id, account="other")

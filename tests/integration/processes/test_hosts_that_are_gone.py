@@ -1,7 +1,7 @@
 """Two machines that share only a database: the tasks of a host that is killed are still shown."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.core.settings import Settings
 
 TESTS = Path(__file__).parents[2]
+TELLER = "harness.agents.teller:teller"
+ECHO = "trunkline_agents.echo.agent:echo"
 LEASE_S = 2.0
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 WHOLE = "once upon a time"
@@ -35,19 +37,20 @@ class Machines:
     """A bridge, and two agents on machines of their own."""
 
     mesh: GrpcMesh
-    teller: KillableAgent
+    first: KillableAgent
     other: KillableAgent
-    folder: Path
 
     def variant(self, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
-        """A client of the teller by one version over one binding."""
+        """A client of the first machine's agent by one version over one binding."""
         return find_variant(self.mesh, spoken, RESUME)
 
 
 @asynccontextmanager
-async def open_machines(folder: Path, *, other: str) -> AsyncIterator[Machines]:
-    """Start the teller on the first machine, and another agent on the second one."""
-    settings = Settings(default_agent="teller", patience_s=PATIENCE_S)
+async def open_machines(
+    folder: Path, *, first: str = TELLER, other: str
+) -> AsyncIterator[Machines]:
+    """Start an agent on the first machine. `other` runs on the second one when it is started."""
+    settings = Settings(default_agent=first.rpartition(":")[2], patience_s=PATIENCE_S)
     async with (
         new_database() as url,
         open_bridged_mesh(folder, settings, lease_s=LEASE_S) as bridged,
@@ -71,18 +74,17 @@ async def open_machines(folder: Path, *, other: str) -> AsyncIterator[Machines]:
                 environment,
             )
 
-        teller = machine(1, "harness.agents.teller:teller")
-        second = machine(2, other)
-        await teller.start()
-        yield Machines(mesh, teller, second, folder)
+        machines = Machines(mesh, machine(1, first), machine(2, other))
+        await machines.first.start()
+        yield machines
 
 
-async def retry_refused(view: ProtocolVariant, task_id: str) -> TaskView:
-    """Return a task as soon as a host answers for it."""
+async def retry_refused(call: Callable[[], Awaitable[TaskView]]) -> TaskView:
+    """Return the result of a call as soon as a host answers it."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                return await view.get(task_id)
+                return await call()
             except RefusedError as error:
                 if error.reason != "UNAVAILABLE":
                     raise
@@ -94,7 +96,7 @@ def texts(events: Sequence[TaskView]) -> str:
 
 
 async def test_an_ended_task_of_a_killed_host_is_shown_in_each_version(tmp_path: Path) -> None:
-    async with open_machines(tmp_path, other="trunkline_agents.echo.agent:echo") as machines:
+    async with open_machines(tmp_path, other=ECHO) as machines:
         await machines.other.start()
         (tmp_path / "began").touch()
         first = machines.variant(SPOKEN[0])
@@ -104,9 +106,9 @@ async def test_an_ended_task_of_a_killed_host_is_shown_in_each_version(tmp_path:
         ended = await first.get(task_id)
         assert ended.text == chosen.text == WHOLE
 
-        await machines.teller.kill()
+        await machines.first.kill()
 
-        assert await retry_refused(first, task_id) == ended
+        assert await retry_refused(lambda: first.get(task_id)) == ended
         for spoken in SPOKEN:
             client = machines.variant(spoken)
             seen = await client.get(task_id)
@@ -122,7 +124,7 @@ async def test_an_ended_task_of_a_killed_host_is_shown_in_each_version(tmp_path:
 
 
 async def test_a_stream_of_a_killed_host_shows_all_of_its_task(tmp_path: Path) -> None:
-    async with open_machines(tmp_path, other="harness.agents.teller:teller") as machines:
+    async with open_machines(tmp_path, other=TELLER) as machines:
         fold, ids = ClientFold(), []
         request = {"message": user_message("same")}
         async with sse(machines.mesh.bridged.url, "/", "SendStreamingMessage", request) as stream:
@@ -131,7 +133,7 @@ async def test_a_stream_of_a_killed_host_shows_all_of_its_task(tmp_path: Path) -
                 ids.append(event.id)
                 if list(fold.texts.values()) == ["once upon "]:
                     break
-            await machines.teller.kill()
+            await machines.first.kill()
             await machines.other.start()
             async for event in stream.events():
                 fold.apply(event)
@@ -141,3 +143,19 @@ async def test_a_stream_of_a_killed_host_shows_all_of_its_task(tmp_path: Path) -
         assert len(set(ids)) == len(ids)
         for spoken in SPOKEN:
             assert (await machines.variant(spoken).get(fold.task_id)).text == WHOLE
+
+
+async def test_a_question_of_a_killed_host_is_answered_on_another_machine(tmp_path: Path) -> None:
+    async with open_machines(tmp_path, first=ECHO, other=ECHO) as machines:
+        first = machines.variant(SPOKEN[0])
+        asked = await first.send("ask your name?")
+        unwanted = await first.send("ask what?")
+        assert asked.state == unwanted.state == "input-required"
+
+        await machines.first.kill()
+        await machines.other.start()
+
+        answered = await retry_refused(lambda: first.send("Ann", task=asked.task))
+        assert (answered.task, answered.state) == (asked.task, "completed")
+        canceled = await retry_refused(lambda: first.cancel(unwanted.task))
+        assert canceled.state == "canceled"
