@@ -14,7 +14,6 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ EnvelopeNotFoundError          NOT_FOUND            ENVELOPE_NOT_FOUND
 │  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
 │  ├─ ApprovalNotFoundError          NOT_FOUND            APPROVAL_NOT_FOUND
-│  ├─ AgentNameTakenError            FAILED_PRECONDITION  AGENT_NAME_TAKEN
 │  ├─ TaskNotCancelableError         FAILED_PRECONDITION  TASK_NOT_CANCELABLE
 │  ├─ TaskEndedError                 FAILED_PRECONDITION  TASK_ENDED
 │  ├─ ApprovalAnsweredError          FAILED_PRECONDITION  APPROVAL_ANSWERED
@@ -254,17 +253,6 @@ class ApprovalNotFoundError(RequestError):
     reason: ClassVar[str] = "APPROVAL_NOT_FOUND"
     template: ClassVar[str] = "no approval {approval_id!r} here"
     hint: ClassVar[str] = "`trunkline approvals` lists the pending approvals"
-
-
-@dataclass(eq=False)
-class AgentNameTakenError(RequestError):
-    """Another living host has an agent of this name."""
-
-    agent: str
-    address: str
-    code: ClassVar[Code] = Code.FAILED_PRECONDITION
-    reason: ClassVar[str] = "AGENT_NAME_TAKEN"
-    template: ClassVar[str] = "agent {agent!r} is already served at {address}; choose another name"
 
 
 @dataclass(eq=False)

@@ -105,7 +105,6 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.TraceNotFoundError: RESOURCE_NOT_FOUND,
     errors.ApprovalNotFoundError: RESOURCE_NOT_FOUND,
     errors.HostNotFoundError: UNAVAILABLE,
-    errors.AgentNameTakenError: INTERNAL_ERROR,
     errors.TaskNotCancelableError: TASK_NOT_CANCELABLE,
     errors.TaskEndedError: UNSUPPORTED_OPERATION,
     errors.ApprovalAnsweredError: UNSUPPORTED_OPERATION,

@@ -71,7 +71,7 @@ async def query_hosts(
 
 
 def _build_lost_error(host: registry_service_pb2.Host, problem: str) -> PeerUnavailableError:
-    names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
+    names = ", ".join(agent.card.name for agent in host.agents)
     since = render_age(host.lease_expire_time.ToDatetime(UTC), datetime.now(UTC))
     return PeerUnavailableError(
         f"the host {f'of {names} ' * bool(names)}at {host.address}",

@@ -146,7 +146,6 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             ],
             joined=membership.registered,
             failed=host.lost,
-            standby=membership.standby,
             inventory=describe_inventory(
                 settings,
                 config,

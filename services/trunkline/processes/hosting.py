@@ -35,7 +35,7 @@ from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.database import open_database
 from trunkline.processes.journals import HostJournals
-from trunkline.processes.takeover import Takeover, adopt_journals, claim_standby_names
+from trunkline.processes.takeover import Takeover, adopt_journals
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
@@ -256,11 +256,12 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     messaging_mode: str = "",
     readiness: AgentReadiness | None = None,
 ) -> AsyncIterator[Membership]:
-    """Register a host, and let it take over journals and agent names of hosts that die.
+    """Register a host, and let it take over the journals of hosts that are gone.
 
     Agents that are not ready are served, and registered once they are. On leaving, the host refuses
     new tasks and open turns have `drain_grace_s` to end. The host is deregistered only then,
-    because these turns may still call its agents, and their readers need its address.
+    because these turns may still call its agents, and their readers need its address. Other hosts
+    of the same agents continue what remains.
     """
     readiness = readiness or AgentReadiness()
 
@@ -274,7 +275,9 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
             await readiness.wait_for_change()
             membership.update(describe())
 
-    async with Membership(registry, describe()) as membership:
+    async with Membership(
+        registry, describe(), read_load=lambda: describe_load(host)
+    ) as membership:
         takeover = Takeover(
             host,
             journals,
@@ -286,13 +289,11 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
         try:
             async with (
                 run_in_background(takeover.run()),
-                run_in_background(
-                    claim_standby_names(membership, directory, every_s=settings.lease_s / 3)
-                ),
                 run_in_background(register_changes()),
             ):
                 yield membership
         finally:
+            await takeover.announce_leave()
             await host.drain(settings.drain_grace_s)
 
 
@@ -310,6 +311,7 @@ def describe_host(
         journal_ids=host.journals.ids,
         store_id=host.journals.store_id,
         services=services,
+        load=describe_load(host),
         agents=[
             registry_service_pb2.AgentRegistration(
                 card=agent.card,
@@ -324,6 +326,13 @@ def describe_host(
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)
         ],
+    )
+
+
+def describe_load(host: TaskHost) -> registry_service_pb2.HostLoad:
+    """Return the load of a host, by which callers choose among the replicas of an agent."""
+    return registry_service_pb2.HostLoad(
+        open_turns=host.open_turns, refuses_tasks=not host.journals.accepts_tasks
     )
 
 
@@ -344,8 +353,8 @@ async def join_mesh(
 ) -> AsyncIterator[ServiceStatus]:
     """Serve agents at `settings.listen` and register them on the mesh at `settings.mesh`.
 
-    An agent that another live host has is on standby until that host is gone. On leaving, the host
-    refuses new tasks, and open turns have `drain_grace_s` to end.
+    Other hosts may run the same agents: all of them take new tasks. On leaving, the host refuses
+    new tasks, and open turns have `drain_grace_s` to end.
 
     Raises:
         ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
@@ -400,5 +409,4 @@ async def join_mesh(
             ready,
             joined=membership.registered,
             failed=host.lost,
-            standby=membership.standby,
         )

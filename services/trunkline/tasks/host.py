@@ -144,6 +144,11 @@ class TaskHost:
         return self.journals.primary.journal
 
     @property
+    def open_turns(self) -> int:
+        """The number of turns that were accepted and have not ended."""
+        return self._admissions.open_turns
+
+    @property
     def lost(self) -> asyncio.Event:
         """Set when another host has taken the primary journal."""
         return self.journals.primary.lost

@@ -139,13 +139,17 @@ class JournalHost:
         self.lease.release()
         await self.close()
 
-    async def close(self) -> None:
-        """Close the journal. Another host may take it over if its tasks need other agents."""
+    async def close(self, *, for_takeover: bool = False) -> None:
+        """Close the journal.
+
+        Another host takes it over if its tasks need agents that don't run here, or if
+        `for_takeover`.
+        """
         with contextlib.suppress(TrunklineError):
             missing_agents = {
                 row.agent for row in self.journal.list_unfinished()
             } - self._agents.keys()
-            await self.journal.close(for_takeover=bool(missing_agents))
+            await self.journal.close(for_takeover=for_takeover or bool(missing_agents))
 
     def _expire(self, task_id: str) -> None:
         """Fail a task whose deadline has passed."""

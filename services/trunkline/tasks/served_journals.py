@@ -60,6 +60,7 @@ class ServedJournals:
         self._closing = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._is_draining = False
+        self._is_leaving = False
         self.primary: JournalHost = self._build_host(journal, checkpoint_path)
         self.hosts: dict[str, JournalHost] = {journal.id: self.primary}
         """The hosts of all journals that are served here, by journal id."""
@@ -85,6 +86,8 @@ class ServedJournals:
         if self._polling is not None:
             self._polling.cancel()
         await self.primary.__aexit__(exc_type, exc, traceback)
+        if self._is_leaving:
+            await self.primary.close(for_takeover=True)
         await self._group.__aexit__(exc_type, exc, traceback)
 
     @property
@@ -96,6 +99,20 @@ class ServedJournals:
     def ids(self) -> tuple[str, ...]:
         """The ids of the served journals except hidden journals, the primary first."""
         return tuple(journal_id for journal_id in self.hosts if journal_id not in self._hidden)
+
+    @property
+    def accepts_tasks(self) -> bool:
+        """Whether callers should choose this host for new tasks."""
+        primary = self.primary
+        is_ending = self._is_leaving or self._is_draining or primary.lost.is_set()
+        return not is_ending and primary.flush_scheduler.error is None
+
+    def begin_leaving(self) -> None:
+        """Note that other hosts continue the tasks of all journals once this host ends.
+
+        New tasks are still accepted, because callers learn of it a little later.
+        """
+        self._is_leaving = True
 
     def get(self, task_id: str) -> JournalHost:
         """Return the host of the journal of a task.
@@ -163,17 +180,19 @@ class ServedJournals:
 
         Raises:
             TaskNotFoundError, TaskEndedError, TaskHostGoneError: as `acquire`.
-            PeerUnavailableError: it is shutting down, or has lost the journal.
+            PeerUnavailableError: it is shutting down, or does not have the journal.
             JournalUnavailableError: the journal can't be written.
         """
-        task_id = message.task_id or submission.task_id
-        journal_id = parse_journal_id(task_id)
         if message.task_id:
-            host = await self.acquire(task_id, submission.account)
-        elif journal_id in self._former_ids:
-            host = self.get(task_id)
+            host = await self.acquire(message.task_id, submission.account)
+        elif submission.task_id:
+            found = self.hosts.get(parse_journal_id(submission.task_id))
+            if found is None:
+                # The caller chose a host that had this address before, or lost the journal.
+                raise journal_moved_error()
+            host = found
         else:
-            host = self.hosts.get(journal_id, self.primary)
+            host = self.primary
         host.lease.check()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
@@ -197,6 +216,13 @@ class ServedJournals:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._group.create_task(self._serve(journal, checkpoint_path, ready))
         await asyncio.shield(ready)
+
+    @property
+    def unfinished_agents(self) -> frozenset[str]:
+        """The agents of the unfinished tasks in all journals."""
+        return frozenset(
+            row.agent for host in self.hosts.values() for row in host.journal.list_unfinished()
+        )
 
     def find_missing_agents(self) -> dict[str, frozenset[str]]:
         """Return the idle adopted journals with unfinished tasks of agents that don't run here.
@@ -260,7 +286,7 @@ class ServedJournals:
             ready.set_exception(error)
         finally:
             ready.cancel()
-            await host.close()
+            await host.close(for_takeover=self._is_leaving)
 
     def _forget(self, journal_id: str) -> None:
         del self.hosts[journal_id]

@@ -313,8 +313,6 @@ class SubmitHandler:
         result.
         """
         task_id = submission.task_id or self._journal.new_task_id()
-        if not task_id.startswith(f"{self._journal.id}-"):
-            raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
         account = submission.account or ANONYMOUS_ACCOUNT
         is_new = await self._find_own_row(task_id, account) is None
         if self._budgets is not None and is_new:

@@ -62,7 +62,7 @@ async def test_a_live_host_keeps_the_pause_and_the_version_of_a_run(tmp_path: Pa
                 *(*COMMAND, *options), cwd=TESTS, environment=environment | {"STORY_VERSIONS": "2"}
             )
         )
-        await read_line(live, "standby ")
+        await read_line(live, "ready ")
 
         await host.kill()
         gate.opened.set()

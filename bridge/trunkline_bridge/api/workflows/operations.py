@@ -21,7 +21,8 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.mesh.client import Directory, HostClient, run_paths
+from trunkline.mesh.client import Directory, run_paths
+from trunkline.mesh.client.mesh_tasks import list_agent_tasks
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations.approval_answers import answer_approval
@@ -212,7 +213,7 @@ class WorkflowOperations:
     ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the runs of a workflow, the latest change first, without their content.
 
-        They are read from the host that currently runs the workflow.
+        They are read from the hosts that currently run the workflow.
         """
         target = caller._replace(agent=name)
         self._operations.authorizer.check(target, "ListTasks")
@@ -227,7 +228,6 @@ class WorkflowOperations:
         Runs that were purged meanwhile are omitted.
         """
         self._operations.authorizer.check(caller._replace(agent=name), "ListTasks")
-        client = self._directory.client_for_agent(name)
         request = task_service_pb2.ListTasksRequest(
             account=caller.account,
             agent=name,
@@ -236,13 +236,13 @@ class WorkflowOperations:
             with_text=True,
         )
         with recorded(self._audit, caller, Action.TASK_LIST, agent=name):
-            page = await client.tasks.ListTasks(request)
-            versions = await self._read_versions(client, caller, page.tasks)
+            page = await list_agent_tasks(self._directory, request)
+            versions = await self._read_versions(caller, page.tasks)
         runs = [Run(row, versions[row.task_id]) for row in page.tasks if row.task_id in versions]
         return runs, page.next_page_token
 
     async def _read_versions(
-        self, client: HostClient, caller: Caller, rows: Sequence[snapshot_pb2.TaskSummary]
+        self, caller: Caller, rows: Sequence[snapshot_pb2.TaskSummary]
     ) -> dict[str, int | None]:
         """Return the versions of runs by id.
 
@@ -255,6 +255,7 @@ class WorkflowOperations:
         async def read(task_id: str) -> None:
             async with slots:
                 try:
+                    client = self._directory.client_for_task(task_id)
                     snapshot = await client.get_task(task_id, account=caller.account)
                 except TaskNotFoundError:
                     return

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -10,6 +10,7 @@ from trunkline.errors import PeerError
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_watch import journal_addresses
+from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,10 @@ class HostResults(Generic[_Result]):
 async def query_hosts(
     directory: Directory,
     query: Callable[[HostClient], Awaitable[_Result]],
+    *,
+    hosts: Iterable[registry_service_pb2.Host] | None = None,
 ) -> HostResults[_Result]:
-    """Query every host that has a journal, several at once.
+    """Query every host that has a journal, or those of `hosts` that have one, several at once.
 
     A host that can't be reached is left out, since the other hosts can still be shown.
 
@@ -55,7 +58,7 @@ async def query_hosts(
                 refusals.append(error)
 
     async with asyncio.TaskGroup() as group:
-        for address in sorted(journal_addresses(directory.hosts)):
+        for address in sorted(journal_addresses(directory.hosts if hosts is None else hosts)):
             group.create_task(ask(address))
     if refusals:
         raise refusals[0]

@@ -19,6 +19,7 @@ from trunkline.v1 import snapshot_pb2, task_service_pb2
 __all__ = [
     "MeshTaskPage",
     "MeshTaskWatch",
+    "list_agent_tasks",
     "list_host_tasks",
     "list_mesh_tasks",
     "make_page_token",
@@ -61,6 +62,24 @@ async def list_mesh_tasks(
         return MeshTaskPage((), "", is_incomplete)
     page = merge_pages(found.answers, size)
     return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete)
+
+
+async def list_agent_tasks(
+    directory: Directory, request: task_service_pb2.ListTasksRequest
+) -> task_service_pb2.ListTasksResponse:
+    """Return a page of an agent's tasks on all hosts that run it, newest status first.
+
+    Raises:
+        AgentNotFoundError: no host runs it.
+        InvalidArgumentError: the page size or the token is invalid.
+        PeerError: one of the hosts does not answer.
+    """
+    size = parse_page_size(request)
+    replicas = directory.list_replicas(request.agent)
+    found = await query_hosts(directory, lambda host: host.tasks.ListTasks(request), hosts=replicas)
+    if found.failures:
+        raise found.failures[0]
+    return found.answers[0] if len(found.answers) == 1 else merge_pages(found.answers, size)
 
 
 async def list_host_tasks(

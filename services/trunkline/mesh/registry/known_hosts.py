@@ -74,7 +74,6 @@ def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:
         host_id=host.host_id,
         address=host.address,
         journal_ids=host.journal_ids,
-        standby_agents=host.standby_agents,
         identity=host.identity,
         store_id=host.store_id,
     )

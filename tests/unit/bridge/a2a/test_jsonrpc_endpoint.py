@@ -64,12 +64,18 @@ class ScriptedDirectory:
             raise AgentNotFoundError(name)
         return registry_service_pb2.AgentRegistration()
 
-    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
+    def choose_host(self, name: str, **_options: str) -> registry_service_pb2.Host:
         self.get_agent(name)
-        return registry_service_pb2.Host(journal_ids=["jrnl0001"])
+        return registry_service_pb2.Host(address="tested:1", journal_ids=["jrnl0001"])
 
-    def client_for_agent(self, name: str) -> ScriptedHost:
-        self.get_agent(name)
+    def list_replicas(self, name: str) -> list[registry_service_pb2.Host]:
+        return [self.choose_host(name)]
+
+    def client_at(self, address: str) -> ScriptedHost:
+        assert address == "tested:1"
+        return self.host
+
+    def client_for_task(self, task_id: str) -> ScriptedHost:
         return self.host
 
     @asynccontextmanager
