@@ -266,11 +266,17 @@ class Directory:
         return next(modes, "")
 
     def list_host_states(self) -> Iterator[tuple[registry_service_pb2.Host, str]]:
-        """Yield each host with its state: `ready`, `unreachable`, or `lost` if it died."""
+        """Yield each host with its state.
+
+        A host is `ready`, `unreachable`, `lost` if it died, or `draining` if it takes no new tasks
+        because it is leaving or can't write its journal.
+        """
         breakers = self.breaker_states()
         for host in self.hosts:
-            is_ready = breakers.get(host.address, "closed") == "closed"
-            yield host, "ready" if is_ready else "unreachable"
+            if breakers.get(host.address, "closed") != "closed":
+                yield host, "unreachable"
+            else:
+                yield host, "draining" if host.load.refuses_tasks else "ready"
         for host in self.lost_hosts:
             yield host, "lost"
 
