@@ -30,7 +30,8 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
 │  │  ├─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
-│  │  └─ PeerCircuitOpenError        UNAVAILABLE          PEER_CIRCUIT_OPEN
+│  │  ├─ PeerCircuitOpenError        UNAVAILABLE          PEER_CIRCUIT_OPEN
+│  │  └─ TaskHostGoneError           UNAVAILABLE          TASK_HOST_GONE
 │  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
 │  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
 │  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
@@ -456,6 +457,14 @@ class PeerCircuitOpenError(PeerUnavailableError):
 
     retry_after_s: str
     reason: ClassVar[str] = "PEER_CIRCUIT_OPEN"
+
+
+@dataclass(eq=False)
+class TaskHostGoneError(PeerUnavailableError):
+    """A task can't be changed until another host has taken its journal over."""
+
+    retry_after_s: str
+    reason: ClassVar[str] = "TASK_HOST_GONE"
 
 
 @dataclass(eq=False)

@@ -120,6 +120,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.LimitExceededError: OVERLOADED,
     errors.PeerUnavailableError: UNAVAILABLE,
     errors.PeerCircuitOpenError: UNAVAILABLE,
+    errors.TaskHostGoneError: UNAVAILABLE,
     errors.PeerHandshakeError: UNAVAILABLE,
     errors.ToolServerUnavailableError: UNAVAILABLE,
     errors.JournalUnavailableError: UNAVAILABLE,
@@ -197,6 +198,7 @@ _WITH_RETRY_TIME: Final = (
     errors.LimitExceededError,
     errors.OverloadedError,
     errors.PeerCircuitOpenError,
+    errors.TaskHostGoneError,
 )
 
 

@@ -44,12 +44,15 @@ class _CommandDirectory(Directory):
             TaskNotFoundError: no host has its journal.
             PeerUnavailableError: the host that had its journal died.
         """
-        journal_id = parse_journal_id(task_id)
-        for host in self.lost_hosts:
-            if journal_id in host.journal_ids:
-                problem = "no other host has the task; try again when it is back"
-                raise _build_lost_error(host, problem)
-        return super().get_task_host(task_id)
+        try:
+            return super().get_task_host(task_id)
+        except PeerUnavailableError:
+            journal_id = parse_journal_id(task_id)
+            for host in self.lost_hosts:
+                if journal_id in host.journal_ids:
+                    problem = "no other host has the task; try again when it is back"
+                    raise _build_lost_error(host, problem) from None
+            raise
 
 
 async def query_hosts(

@@ -132,6 +132,7 @@ async def open_host(
                 memory=own.memory,
                 audit=audit,
                 budgets=budgets,
+                reader=await journals.open_reader(),
             ) as host,
         ):
             await adopt_journals(host, journals, family, directory)
@@ -308,6 +309,7 @@ def describe_host(
         host_id=host.journal.id,
         address=address,
         journal_ids=host.journals.ids,
+        store_id=host.journals.store_id,
         services=services,
         load=describe_load(host),
         agents=[

@@ -25,7 +25,7 @@ from trunkline.journal.catalog import JournalCatalog, JournalContents, OrphanedJ
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteCatalog
-from trunkline.journal.store import JournalStore
+from trunkline.journal.store import JournalReader, JournalStore
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
@@ -110,6 +110,18 @@ class HostJournals:
         for name in free:
             if (journal := await self._open_other(name)) is not None:
                 yield journal
+
+    async def open_reader(self) -> JournalReader | None:
+        """Return a reader of all journals of the mesh, or None if each host has its own files.
+
+        Raises:
+            JournalUnavailableError: the database can't be read.
+        """
+        if self._database is None:
+            return None
+        from trunkline.journal.postgres import PostgresReader
+
+        return await PostgresReader.open(self._database)
 
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals whose hosts are gone or frozen; see `JournalCatalog`."""

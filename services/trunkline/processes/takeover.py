@@ -94,6 +94,9 @@ class Takeover:
         self._alert_until_s = 0.0
         self._started_s = time.monotonic()
         self._backoff = TakeoverBackoff()
+        # A request may need a journal while it is taken over.
+        self._taking = asyncio.Lock()
+        host.journals.take_over = self.take_at_once
 
     async def run(self) -> None:
         """Check periodically, until canceled or until the host has lost its own journal."""
@@ -213,7 +216,23 @@ class Takeover:
         known_for_s = min(orphan.lost_for_s, time.monotonic() - self._started_s - self._lease_s)
         return known_for_s > self._lease_s / 2
 
+    async def take_at_once(self, journal_id: str) -> None:
+        """Take over a journal that a request needs, if its lease has ended and we run its agents.
+
+        Raises:
+            JournalUnavailableError: the store can't be read.
+        """
+        for orphan in await self._journals.find_orphans():
+            if orphan.journal_id == journal_id and orphan.agents <= self._host.agents.keys():
+                await self._take_over(orphan)
+                self._register()
+
     async def _take_over(self, orphan: OrphanedJournal) -> None:
+        async with self._taking:
+            if orphan.journal_id not in self._host.journals.hosts:
+                await self._adopt(orphan)
+
+    async def _adopt(self, orphan: OrphanedJournal) -> None:
         try:
             keeps_empty = self._count_empty() < _EMPTY_LIMIT
             journal = await self._journals.take_over(orphan, keeps_empty=keeps_empty)

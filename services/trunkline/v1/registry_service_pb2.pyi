@@ -104,6 +104,7 @@ class Host(_message.Message):
     IDENTITY_FIELD_NUMBER: _builtins.int
     MESSAGING_MODE_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
@@ -113,6 +114,10 @@ class Host(_message.Message):
     messaging_mode: _builtins.str
     """The mode in which its messaging service stores messages: `local` or `distributed`. It is empty
     without a messaging service.
+    """
+    store_id: _builtins.str
+    """The id of the store whose tasks it reads, also those of other hosts. It is empty if its tasks
+    are in files.
     """
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -152,10 +157,11 @@ class Host(_message.Message):
         identity: _builtins.str = ...,
         messaging_mode: _builtins.str = ...,
         load: Global___HostLoad | None = ...,
+        store_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents", "store_id", b"store_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

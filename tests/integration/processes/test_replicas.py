@@ -11,6 +11,7 @@ import pytest
 
 from harness.a2a.reconnecting_client import stream_with_reconnects
 from harness.a2a.sse_client import call, user_message
+from harness.mesh.command_line import run_command
 from harness.mesh.host_processes import (
     NUMBERS,
     PATIENCE_S,
@@ -81,6 +82,21 @@ async def test_all_replicas_take_new_tasks_and_a_conversation_stays_at_one(tmp_p
         while not (await place(caller, 1))[third]:
             assert time.monotonic() - ready_s < 2, "a new replica takes no tasks"
         assert time.monotonic() - started_s < PATIENCE_S
+
+
+async def test_top_shows_each_replica_with_its_tasks(tmp_path: Path) -> None:
+    async with replicas(tmp_path, "second") as (services, caller):
+        questions = [await caller.begin_question() for _ in range(6)]
+        done = await run_command("top", "--once", "--json", "--mesh", services.mesh_address)
+        assert done.exit == 0, done
+        addresses = {host["host"]: host["address"] for host in done.json["hosts"]}
+        waiting = {
+            addresses[agent["host"]]: agent["waiting"]
+            for agent in done.json["agents"]
+            if agent["agent"] == "echo"
+        }
+        assert waiting == Counter(caller.host_of(task_id) for task_id in questions)
+        assert waiting.keys() == {services.address("echo"), services.address("second")}
 
 
 @pytest.mark.parametrize("harm", ["kill", "drain"])

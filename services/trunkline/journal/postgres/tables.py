@@ -108,5 +108,18 @@ _TABLES: Final = (
     )""",
 )
 
-JOURNALS: Final = Schema("journals", (_TABLES,))
+# Any host reads the tasks of all journals.
+_MESH_WIDE_READS: Final = (
+    "DROP INDEX tasks_by_account",
+    "DROP INDEX tasks_by_context",
+    "CREATE INDEX tasks_by_account ON tasks (account, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_by_agent ON tasks (account, agent, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_by_context ON tasks (account, context_id, status_time_ns DESC, task_id)",
+    "CREATE INDEX aliases_by_name ON aliases (account, alias)",
+    # The random id by which hosts know that they use the same database.
+    "CREATE TABLE store_identity (store_id text PRIMARY KEY)",
+    "INSERT INTO store_identity VALUES (gen_random_uuid()::text)",
+)
+
+JOURNALS: Final = Schema("journals", (_TABLES, _MESH_WIDE_READS))
 """The tables of all journals of a mesh."""

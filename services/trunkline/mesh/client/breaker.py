@@ -256,6 +256,11 @@ class Breakers:
             )
         return breaker
 
+    def is_open(self, name: str) -> bool:
+        """Return whether calls of a peer are refused."""
+        breaker = self._breakers.get(name)
+        return breaker is not None and breaker.state == "open"
+
     def forget(self, name: str) -> None:
         """Drop the breaker of a peer that is gone, if there is one."""
         breaker = self._breakers.pop(name, None)

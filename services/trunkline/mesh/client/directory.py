@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -74,7 +75,8 @@ class Directory:
         self._registry_name = f"the registry at {registry_address}"
         self.registry: RegistryClient = RegistryClient(channels.get(registry_address))
         self._clients: dict[str, HostClient] = {}
-        self._journals: dict[str, str] = {}
+        # The hosts that served the journals last.
+        self._journals: dict[str, registry_service_pb2.Host] = {}
         self._agents: dict[str, registry_service_pb2.AgentRegistration] = {}
         # The hosts that run each agent, the newest registration last.
         self._replicas: dict[str, list[registry_service_pb2.Host]] = {}
@@ -170,6 +172,8 @@ class Directory:
     def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
         """Return the host that serves a task's journal, whose id the task's id starts with.
 
+        If it is gone or does not answer, return another host that reads the same store, if any.
+
         Raises:
             TaskNotFoundError: no host seen so far serves such a journal.
             PeerUnavailableError: the host is gone, the registry has not answered yet, or was
@@ -177,11 +181,13 @@ class Directory:
         """
         self._check_ready()
         journal_id = parse_journal_id(task_id)
-        for host in self.hosts:
-            if journal_id in host.journal_ids:
-                return host
-        if journal_id in self._journals:
-            raise PeerUnavailableError(self._journals[journal_id], HOST_LEFT)
+        owner = next((host for host in self.hosts if journal_id in host.journal_ids), None)
+        if owner is not None and not (owner.store_id and self._is_refused(owner)):
+            return owner
+        if (host := self._choose_reader(journal_id) or owner) is not None:
+            return host
+        if (last := self._journals.get(journal_id)) is not None:
+            raise PeerUnavailableError(last.address, HOST_LEFT)
         self._check_complete()
         raise TaskNotFoundError(task_id)
 
@@ -260,11 +266,17 @@ class Directory:
         return next(modes, "")
 
     def list_host_states(self) -> Iterator[tuple[registry_service_pb2.Host, str]]:
-        """Yield each host with its state: `ready`, `unreachable`, or `lost` if it died."""
+        """Yield each host with its state.
+
+        A host is `ready`, `unreachable`, `lost` if it died, or `draining` if it takes no new tasks
+        because it is leaving or can't write its journal.
+        """
         breakers = self.breaker_states()
         for host in self.hosts:
-            is_ready = breakers.get(host.address, "closed") == "closed"
-            yield host, "ready" if is_ready else "unreachable"
+            if breakers.get(host.address, "closed") != "closed":
+                yield host, "unreachable"
+            else:
+                yield host, "draining" if host.load.refuses_tasks else "ready"
         for host in self.lost_hosts:
             yield host, "lost"
 
@@ -378,6 +390,27 @@ class Directory:
             for host in self.list_replicas(agent)
         }
 
+    def _choose_reader(self, journal_id: str) -> registry_service_pb2.Host | None:
+        """Return a host that can read a journal from its store, if there is one.
+
+        It is the less loaded of two random hosts. Prefer those with the agents of the journal's
+        last host, because they can continue the tasks.
+        """
+        readers = [host for host in self.hosts if host.store_id and not self._is_refused(host)]
+        last = self._journals.get(journal_id)
+        if last is not None:
+            agents = _agent_names(last)
+            readers = [host for host in readers if host.store_id == last.store_id]
+            readers = [host for host in readers if agents <= _agent_names(host)] or readers
+        elif len({host.store_id for host in readers}) > 1:
+            return None
+        chosen = random.sample(readers, min(2, len(readers)))
+        return min(chosen, key=lambda host: host.load.open_turns, default=None)
+
+    def _is_refused(self, host: registry_service_pb2.Host) -> bool:
+        """Return whether calls of a host are refused, because it does not answer."""
+        return self._channels.breakers.is_open(host.address)
+
     def _find_service(self, full_name: str) -> str:
         """Return the address of a host that serves a service, or "" if there is none."""
         # Prefer the newest host, because a killed host stays listed until its lease ends.
@@ -447,7 +480,7 @@ class Directory:
         for host in hosts:
             for journal_id in host.journal_ids:
                 self._journals.pop(journal_id, None)
-                self._journals[journal_id] = host.address
+                self._journals[journal_id] = host
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
 
@@ -480,6 +513,10 @@ class Directory:
         self.revision += 1
         event, self._change_event = self._change_event, asyncio.Event()
         event.set()
+
+
+def _agent_names(host: registry_service_pb2.Host) -> frozenset[str]:
+    return frozenset(agent.card.name for agent in host.agents)
 
 
 def _find_missing_hosts(

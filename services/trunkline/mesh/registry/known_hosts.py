@@ -75,6 +75,7 @@ def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:
         address=host.address,
         journal_ids=host.journal_ids,
         identity=host.identity,
+        store_id=host.store_id,
     )
     if host.HasField("lease_expire_time"):
         short.lease_expire_time.CopyFrom(host.lease_expire_time)

@@ -78,11 +78,12 @@ class TaskAliases:
         clients = list(self._clients(caller.agent, alias))
         if not clients:
             return _Entry()
-        # Most aliases are on the first host.
-        task_id = await _resolve(clients[0], caller.account, alias)
-        if task_id:
-            return _Entry(task_id, clients[0])
-        return await _resolve_anywhere(clients[1:], caller.account, alias)
+        # Most aliases are on the first host. If it does not answer, another host may read them.
+        with suppress(PeerUnavailableError):
+            if task_id := await _resolve(clients[0], caller.account, alias):
+                return _Entry(task_id, clients[0])
+            del clients[0]
+        return await _resolve_anywhere(clients, caller.account, alias)
 
     def _clients(self, agent: str, alias: str) -> Iterator[HostClient]:
         """Yield clients of the hosts with journals, the replicas of the agent first."""
