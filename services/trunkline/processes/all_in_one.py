@@ -100,7 +100,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         advertised = _advertise(settings, dialed)
         intake = SpanIntake(credentials, channels.get(unix_address))
         await stack.enter_async_context(intake)
-        adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
+        adapter = add_tool_adapter(
+            server, config, settings, directory, database=database, intake=intake
+        )
         _start_servers_at_load(agents, adapter, config)
         messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
         await server.start()
