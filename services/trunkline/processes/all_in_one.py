@@ -104,7 +104,8 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             server, config, settings, directory, database=database, intake=intake
         )
         _start_servers_at_load(agents, adapter, config)
-        messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
+        messages = add_messages(server, settings, directory, database)
+        messaging_mode = await stack.enter_async_context(messages)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.
