@@ -84,18 +84,30 @@ class Takeover:
 
     async def run(self) -> None:
         """Check periodically, until canceled or until the host has lost its own journal."""
+        was_checked = True
         while not self._host.lost.is_set():
             await asyncio.sleep(self._lease_s / 4)
-            orphans = await self._journals.find_orphans(rereads=self._may_be_released())
-            self._backoff.retain({orphan.journal_id for orphan in orphans})
-            for orphan in orphans:
-                if self._should_take(orphan):
-                    await self._take_over(orphan)
-            await self._open_released()
-            await self._handover.run_once()
-            if self._host.journals.ids != self._registered:
-                self._registered = self._host.journals.ids
-                self._membership.update(self._describe())
+            try:
+                await self._check()
+                was_checked = True
+            except JournalUnavailableError as error:
+                # The host continues with its own journals, and the next check may succeed.
+                if was_checked:
+                    extra = {"path": error.path, "problem": error.problem}
+                    logger.error("journals.not_checked", extra=extra)
+                was_checked = False
+
+    async def _check(self) -> None:
+        orphans = await self._journals.find_orphans(rereads=self._may_be_released())
+        self._backoff.retain({orphan.journal_id for orphan in orphans})
+        for orphan in orphans:
+            if self._should_take(orphan):
+                await self._take_over(orphan)
+        await self._open_released()
+        await self._handover.run_once()
+        if self._host.journals.ids != self._registered:
+            self._registered = self._host.journals.ids
+            self._membership.update(self._describe())
 
     def _may_be_released(self) -> bool:
         """Return whether journals left the mesh within a lease: their hosts may release them."""

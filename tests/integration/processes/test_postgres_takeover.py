@@ -1,10 +1,14 @@
-"""Two machines, as two data directories, share a database: the agent on one of them is killed."""
+"""Hosts with journals in a database: a host is killed, or the database is away for a while."""
 
+import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from harness.agents.inline_agents import texts
-from harness.journal.postgres_server import new_database
+from harness.journal.postgres_server import PostgresServer, new_database
 from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import open_small_mesh
@@ -12,24 +16,37 @@ from trunkline.tasks.lifecycle import TERMINAL, State
 
 TESTS = Path(__file__).parents[2]
 LEASE_S = 2.0
+SERVE = (*COMMAND, "serve", "agents", "--agent", "harness.agents.teller:teller")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """The server that a test kills."""
+    made = PostgresServer("fsync=off")
+    yield made
+    made.remove()
+
+
+def environment(url: str, folder: Path, *, lease_s: float = LEASE_S) -> dict[str, str]:
+    return {
+        "TELLER_FOLDER": str(folder),
+        "TRUNKLINE_STORE": url,
+        "TRUNKLINE_LEASE_S": str(lease_s),
+        "TRUNKLINE_DRAIN_GRACE_S": "1",
+    }
 
 
 async def test_a_task_continues_on_another_machine_after_its_host_was_killed(
     tmp_path: Path,
 ) -> None:
-    command = (*COMMAND, "serve", "agents", "--agent", "harness.agents.teller:teller")
     async with (
         new_database() as url,
         open_small_mesh(tmp_path, lease_s=LEASE_S) as mesh,
         AsyncExitStack() as stack,
     ):
-        environment = {
-            "TELLER_FOLDER": str(tmp_path),
-            "TRUNKLINE_STORE": url,
-            "TRUNKLINE_LEASE_S": str(LEASE_S),
-        }
+        variables = environment(url, tmp_path)
         first, second = (
-            KillableAgent(mesh, "teller", command, tmp_path / name, stack, TESTS, environment)
+            KillableAgent(mesh, "teller", SERVE, tmp_path / name, stack, TESTS, variables)
             for name in ("machine-1", "machine-2")
         )
         await first.start()
@@ -50,3 +67,28 @@ async def test_a_task_continues_on_another_machine_after_its_host_was_killed(
         earlier = await mesh.until(ended.task.id, lambda now: now.task.status.state in TERMINAL)
         assert texts(earlier) == texts(ended)
         assert not list((tmp_path / "machine-2").rglob("teller.db"))
+
+
+async def test_a_host_survives_an_outage_of_the_database(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    (tmp_path / "began").touch()
+    async with (
+        open_small_mesh(tmp_path, lease_s=LEASE_S) as mesh,
+        AsyncExitStack() as stack,
+    ):
+        agent = KillableAgent(
+            mesh, "teller", SERVE, tmp_path, stack, TESTS, environment(server.url, tmp_path)
+        )
+        await agent.start()
+        assert agent.process is not None
+        earlier = await mesh.ask("same", agent="teller")
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * LEASE_S):
+                await agent.process.wait()
+        await asyncio.to_thread(server.start)
+        # The same process has the same journal.
+        later = await mesh.ask("same", agent="teller")
+        assert texts(later) == texts(earlier)
+        assert later.task.id.partition("-")[0] == earlier.task.id.partition("-")[0]
