@@ -100,9 +100,12 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         advertised = _advertise(settings, dialed)
         intake = SpanIntake(credentials, channels.get(unix_address))
         await stack.enter_async_context(intake)
-        adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
+        adapter = add_tool_adapter(
+            server, config, settings, directory, database=database, intake=intake
+        )
         _start_servers_at_load(agents, adapter, config)
-        messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
+        messages = add_messages(server, settings, directory, database)
+        messaging_mode = await stack.enter_async_context(messages)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.

@@ -1,7 +1,7 @@
 """The database of a process, if its settings name one."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
@@ -18,9 +18,19 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
     Raises:
         ConfigurationError: the database can't be used with these settings.
     """
+    database = create_database(settings)
+    async with nullcontext() if database is None else database as opened:
+        yield opened
+
+
+def create_database(settings: Settings) -> "PostgresDatabase | None":
+    """Return the database of the setting `store`, or None. It connects when it is used.
+
+    Raises:
+        ConfigurationError: the database can't be used with these settings.
+    """
     if not settings.store:
-        yield None
-        return
+        return None
     if settings.encryption_key or settings.encryption_key_file or settings.encryption_key_command:
         problem = "can't be used with an encryption key yet; let the database encrypt its disk"
         raise ConfigurationError("store", problem)
@@ -29,5 +39,4 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
     except ImportError:
         problem = "needs the package asyncpg; install `trunkline[postgres]`"
         raise ConfigurationError("store", problem) from None
-    async with PostgresDatabase(settings.store) as database:
-        yield database
+    return PostgresDatabase(settings.store)

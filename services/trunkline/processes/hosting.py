@@ -36,11 +36,11 @@ from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.database import open_database
 from trunkline.processes.journals import HostJournals
 from trunkline.processes.takeover import Takeover, adopt_journals
+from trunkline.processes.usage import open_usage_store
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.resources import OtherHosts
-from trunkline.tasks.usage_store import UsageStore
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 
@@ -143,20 +143,19 @@ async def open_host(
 
 @asynccontextmanager
 async def _open_budgets(settings: Settings) -> AsyncIterator[Budgets | None]:
-    """Open the budgets of the data directory, if the settings have budgets.
+    """Open the budgets, if the settings have budgets.
 
     Raises:
-        ConfigurationError, JournalUnavailableError: the file of usage can't be used.
+        ConfigurationError, JournalUnavailableError: the store of usage can't be used.
     """
     if not settings.limits.has_budgets:
         yield None
         return
-    with UsageStore(settings.data_dir) as store:
-        budgets = Budgets(store, settings.limits)
-        try:
-            yield budgets
-        finally:
-            budgets.close()
+    budgets = Budgets(open_usage_store(settings), settings.limits)
+    try:
+        yield budgets
+    finally:
+        await asyncio.to_thread(budgets.close)
 
 
 def apply_options(agent: Agent, settings: Settings) -> Agent:

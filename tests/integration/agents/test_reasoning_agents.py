@@ -31,7 +31,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import SqliteUsedApprovals
 from trunkline.v1 import (
     agent_card_pb2,
     event_pb2,
@@ -99,7 +99,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter, ApprovalGate(None, UsedApprovals(tmp_path))),
+            ToolServicer(adapter, ApprovalGate(None, SqliteUsedApprovals(tmp_path))),
         )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)

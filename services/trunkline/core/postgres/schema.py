@@ -1,8 +1,11 @@
 """The versions of the tables in a database."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import asyncpg
 
 if TYPE_CHECKING:
     from trunkline.core.postgres.database import Connection
@@ -29,11 +32,14 @@ class Schema:
         """
         version = await self._read_version(connection)
         if version is None:
-            async with connection.transaction():
+            # If processes create the table at the same time, IF NOT EXISTS is no help, and all but
+            # one of them fail when the table is there.
+            with contextlib.suppress(asyncpg.UniqueViolationError):
                 await connection.execute(
                     "CREATE TABLE IF NOT EXISTS trunkline_schema "
                     "(part text PRIMARY KEY, version integer NOT NULL)"
                 )
+            async with connection.transaction():
                 # One process inserts the row, and the others wait for its transaction.
                 inserted = await connection.fetchval(
                     "INSERT INTO trunkline_schema VALUES ($1, $2) ON CONFLICT DO NOTHING "
