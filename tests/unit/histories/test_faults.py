@@ -40,11 +40,13 @@ async def reaches(network: Network, sender: str, receiver: str) -> bool:
     """Return whether a packet arrives, as far as a connection shows it."""
     listener = await start_listener(network.nodes[receiver])
     try:
-        code = "import socket, sys; socket.create_connection((sys.argv[1], 9000), timeout=float(sys.argv[2]))"
+        code = (
+            "import socket, sys; socket.create_connection((sys.argv[1], 9000), float(sys.argv[2]))"
+        )
+        words = ("python3", "-c", code, network.nodes[receiver].host, f"{LIMIT_S}")
         client = await asyncio.create_subprocess_exec(
-            *network.nodes[sender].entry, "python3", "-c", code, network.nodes[receiver].host, f"{LIMIT_S}",
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            *network.nodes[sender].entry, *words, stderr=asyncio.subprocess.DEVNULL
+        )
         return await client.wait() == 0
     finally:
         listener.kill()
