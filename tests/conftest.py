@@ -68,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("promises")
     group.addoption("--prove", action="store_true", help="run promise tests at full size")
     group.addoption("--rounds", type=int, help="rounds of proofs that kill at each of many points")
+    group.addoption("--faults", type=int, help="the faults of each proof of machines that fail")
     group.addoption("--messages", type=int, help="the messages of each proof of messages")
     group.addoption("--seed", type=int, help="repeat a promise test with the seed it printed")
 

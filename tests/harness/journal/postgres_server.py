@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from typing import Any, Final
 import asyncpg
 
 from harness.mesh.processes import free_address
+from harness.network.nodes import LOCAL, Node
 
 _START_TIMEOUT_S: Final = "60"
 _numbers = count(1)
@@ -29,8 +30,14 @@ _numbers = count(1)
 class PostgresServer:
     """A server with an empty cluster in a temporary folder, which is removed at the end."""
 
-    def __init__(self, *options: str) -> None:
-        """Make the cluster and start the server; `options` are settings, such as `fsync=off`."""
+    def __init__(
+        self, *options: str, node: Node = LOCAL, primary: "PostgresServer | None" = None
+    ) -> None:
+        """Make the cluster and start the server; `options` are settings, such as `fsync=off`.
+
+        With a `primary`, the cluster is a copy, and the server its standby.
+        """
+        self._node = node
         # The package's own starter makes a user of the system if root calls it.
         self._user = _find_user()
         self._folder = Path(tempfile.mkdtemp(prefix="trunkline-postgres-"))
@@ -39,26 +46,46 @@ class PostgresServer:
         if self._user:
             shutil.chown(self._folder, self._user)
         self._options = options
-        self._run("initdb", "-N", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C")
         self.port = int(free_address().rpartition(":")[2])
+        if primary is None:
+            self._make_cluster()
+        else:
+            self.copy(primary)
+            return
         self.start()
+
+    @property
+    def host(self) -> str:
+        """The address at which it listens."""
+        return self._node.host
 
     @property
     def url(self) -> str:
         """The URL of its first database."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{self.host}:{self.port}/postgres"
 
     def start(self) -> None:
         """Start the server. Return when it accepts connections."""
         settings = (
             f"port={self.port}",
-            "listen_addresses=127.0.0.1",
+            f"listen_addresses={self.host}",
             "unix_socket_directories=",
             *self._options,
         )
         words = " ".join(f"-c {setting}" for setting in settings)
         log = str(self._folder / "log")
         self._run("pg_ctl", "-w", "-t", _START_TIMEOUT_S, "-l", log, "-o", words, "start")
+
+    def copy(self, primary: "PostgresServer") -> None:
+        """Replace the cluster by a copy of another one, and start as its standby."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        source = ("-h", primary.host, "-p", str(primary.port), "-U", "postgres")
+        self._run("pg_basebackup", *source, "-R", "-c", "fast")
+        self.start()
+
+    def promote(self) -> None:
+        """Make a standby the primary. Return when it accepts writes."""
+        self._run("pg_ctl", "-w", "-t", _START_TIMEOUT_S, "promote")
 
     def kill(self) -> None:
         """Kill the server with all of its processes, as a crash of its machine does."""
@@ -85,22 +112,31 @@ class PostgresServer:
     def _data(self) -> Path:
         return self._folder / "data"
 
+    def _make_cluster(self) -> None:
+        self._run("initdb", "-N", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C")
+        with (self._data / "pg_hba.conf").open("a") as file:
+            file.writelines(f"host {what} all samenet trust\n" for what in ("all", "replication"))
+
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
+        prefix, identity = self._identity()
         subprocess.run(
-            (self._programs / program, "-D", self._data, *arguments),
+            (*prefix, self._programs / program, "-D", self._data, *arguments),
             check=check,
+            cwd=self._folder,
+            start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=None if check else subprocess.DEVNULL,
-            **self._identity(),
+            **identity,
         )
 
-    def _identity(self) -> dict[str, Any]:
-        """Return the options of a process that is not root, which PostgreSQL refuses."""
-        common = {"cwd": self._folder, "start_new_session": True}
+    def _identity(self) -> tuple[Sequence[str], dict[str, Any]]:
+        """Return what runs a program at the node, and not as root, which PostgreSQL refuses."""
         if not self._user:
-            return common
+            return self._node.entry, {}
         entry = pwd.getpwnam(self._user)
-        return common | {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+        if self._node.entry:
+            return self._node.run_as(entry.pw_uid, entry.pw_gid), {}
+        return (), {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
 
 
 @asynccontextmanager

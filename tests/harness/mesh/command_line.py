@@ -18,6 +18,7 @@ from trunkline.cli.app import run_command as run_parsed_command
 # -P: the current folder is not searched for modules, as in the installed script.
 COMMAND = (sys.executable, "-P", "-m", "trunkline.cli")
 LIMIT_S = 300.0
+_IN_NETWORK = "--net="
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ async def start_process(
 
 def _find_program(command: Sequence[str]) -> dict[str, Any] | None:
     """Return what a fork runs for a command, with its `sys.argv`."""
+    if command[0] == "nsenter" and command[1].startswith(_IN_NETWORK):
+        inner = _find_program(command[2:])
+        return inner and {**inner, "network": command[1].removeprefix(_IN_NETWORK)}
     if tuple(command[: len(COMMAND)]) == COMMAND:
         return {"form": "trunkline", "arguments": ["trunkline", *command[len(COMMAND) :]]}
     match command:

@@ -6,9 +6,11 @@ environment, arguments, standard streams and signals. A mesh starts its MCP serv
 
 A request is four descriptors (stdin, stdout, stderr, and a pipe for the status) with the length
 of a JSON object, and the object. The status is two lines: the process's id, then its exit code.
-The object's `form` is "trunkline" or a form of `python`: "-c", "-m", or "" for a file.
+The object's `form` is "trunkline" or a form of `python`: "-c", "-m", or "" for a file. `network` is
+the path of a network namespace in which the program runs.
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -109,6 +111,8 @@ def _watch(words: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
 
 
 def _run(words: dict[str, Any]) -> None:
+    if network := words.get("network"):
+        _enter(network)
     os.chdir(words["folder"])
     os.environ.clear()
     os.environ.update(words["environment"])
@@ -129,6 +133,14 @@ def _run(words: dict[str, Any]) -> None:
     from trunkline.cli.entry import main
 
     main()
+
+
+def _enter(network: str) -> None:
+    """Move this process into a network namespace, as `nsenter` does."""
+    descriptor = os.open(network, os.O_RDONLY)
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0):
+        raise OSError(ctypes.get_errno(), "the namespace can't be entered", network)
+    os.close(descriptor)
 
 
 def _run_python(form: str, program: str) -> None:

@@ -45,8 +45,13 @@ class MeshProcess:
     a2a_grpc_address: str
 
 
-async def read_line(process: asyncio.subprocess.Process, start: str) -> dict[str, str]:
-    """Wait for a line of stdout that begins with `start`; return its NAME=VALUE words."""
+async def read_line(
+    process: asyncio.subprocess.Process, start: str | tuple[str, ...]
+) -> dict[str, str]:
+    """Wait for a line of stdout that begins with `start`, or with one of several starts.
+
+    Return its NAME=VALUE words.
+    """
     assert process.stdout is not None
     lines: list[str] = []
     async with asyncio.timeout(START_TIMEOUT_S):

@@ -1,0 +1,1 @@
+"""Nodes with addresses of their own, and links between them that fail as told."""
