@@ -6,6 +6,7 @@ the local store has.
 """
 
 import logging
+import math
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,25 +27,26 @@ _READ_LIMIT: Final = 500
 _SELECT_OPEN: Final = """
 SELECT d.position, d.recipient, d.partition, d.attempt_count, d.task_id, d.not_before, d.state,
     m.account, m.caller, m.content
-FROM deliveries d JOIN messages m USING (position)
+FROM trunkline_deliveries d JOIN trunkline_messages m USING (position)
 WHERE d.state IN (1, 2) AND d.recipient = $1 AND d.lane = $2 AND d.position > $3
     AND d.partition = ANY($4)
 ORDER BY d.position LIMIT $5
 """
 # The queues with deliveries that wait since a change, and the first position of each.
 _FIND_CHANGED: Final = """
-SELECT recipient, lane, min(position) FROM deliveries
+SELECT recipient, lane, min(position) FROM trunkline_deliveries
 WHERE state IN (1, 2) AND partition = ANY($1)
-    AND position IN (SELECT position FROM messages WHERE change > $2)
+    AND position IN (SELECT position FROM trunkline_messages WHERE change > $2)
 GROUP BY recipient, lane
 """
 _FIND_ALL: Final = """
-SELECT recipient, lane, min(position) FROM deliveries
+SELECT recipient, lane, min(position) FROM trunkline_deliveries
 WHERE state IN (1, 2) AND partition = ANY($1) GROUP BY recipient, lane
 """
 # Rows of processes that are gone are needed no longer after a day.
 _DELETE_PROCESSES: Final = (
-    "DELETE FROM message_processes WHERE lease_until < clock_timestamp() - interval '1 day' "
+    "DELETE FROM trunkline_message_processes WHERE lease_until < clock_timestamp() - interval "
+    "'1 day' "
     "AND process <> $1"
 )
 
@@ -72,6 +74,8 @@ class PostgresQueues:
         self._codec = codec
         self._process = process
         self._lease_s = lease_s
+        # When the partitions were shared last, by the monotonic clock.
+        self._shared_s = -math.inf
         self._epochs: dict[int, int] = {}
         self._unread: set[int] = set()
         # The number of the last change that was seen.
@@ -92,25 +96,29 @@ class PostgresQueues:
         Raises:
             JournalUnavailableError: nothing is changed, or this is not known.
         """
-        # While the database was away, nobody could renew a lease.
-        may_expire = time.monotonic() - self._database.recovered_s >= self._lease_s
+        # If the database was away since the last time, nobody could renew a lease.
+        begun_s = time.monotonic()
+        may_expire = begun_s - self._shared_s < self._lease_s
         async with self._database.transaction() as connection:
             await lock_writes(connection)
             await connection.execute(
-                "INSERT INTO message_processes (process, lease_until) "
+                "INSERT INTO trunkline_message_processes (process, lease_until) "
                 "VALUES ($1, clock_timestamp() + make_interval(secs => $2)) "
                 "ON CONFLICT (process) DO UPDATE SET lease_until = excluded.lease_until",
                 self._process,
                 self._lease_s,
             )
             live = await connection.fetch(
-                "SELECT process FROM message_processes WHERE lease_until > clock_timestamp() "
+                "SELECT process FROM trunkline_message_processes WHERE lease_until > "
+                "clock_timestamp() "
                 "ORDER BY process"
             )
-            rows = await connection.fetch("SELECT partition, owner, epoch FROM message_partitions")
+            rows = await connection.fetch(
+                "SELECT partition, owner, epoch FROM trunkline_message_partitions"
+            )
             changed = self._divide(rows, [name for (name,) in live], may_expire=may_expire)
             await connection.execute(
-                "UPDATE message_partitions p SET owner = c.o, epoch = epoch + 1 "
+                "UPDATE trunkline_message_partitions p SET owner = c.o, epoch = epoch + 1 "
                 "FROM unnest($1::integer[], $2::text[]) AS c (p, o) WHERE partition = c.p",
                 list(changed),
                 list(changed.values()),
@@ -122,6 +130,7 @@ class PostgresQueues:
             if changed.get(number, owner) == self._process
         }
         self._own(owned)
+        self._shared_s = begun_s
         return bool(changed)
 
     async def release(self) -> None:
@@ -130,11 +139,12 @@ class PostgresQueues:
         async with self._database.transaction() as connection:
             await lock_writes(connection)
             await connection.execute(
-                "UPDATE message_partitions SET owner = '', epoch = epoch + 1 WHERE owner = $1",
+                "UPDATE trunkline_message_partitions SET owner = '', epoch = epoch + 1 WHERE "
+                "owner = $1",
                 self._process,
             )
             await connection.execute(
-                "DELETE FROM message_processes WHERE process = $1", self._process
+                "DELETE FROM trunkline_message_processes WHERE process = $1", self._process
             )
 
     async def read(self) -> list[ClaimedDelivery]:
@@ -189,7 +199,7 @@ class PostgresQueues:
 
     async def _find_changed(self) -> None:
         """Find the queues with deliveries that wait since the last call."""
-        ((newest,),) = await self._database.fetch("SELECT change FROM message_counters")
+        ((newest,),) = await self._database.fetch("SELECT change FROM trunkline_message_counters")
         if self._unread:
             unread, self._unread = self._unread, set()
             try:

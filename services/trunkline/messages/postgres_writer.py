@@ -24,7 +24,7 @@ _LOCK: Final = (
     "SELECT position, change, open_count, "
     # A process that is frozen or cut off within its transaction would stop all others.
     "set_config('idle_in_transaction_session_timeout', '5s', true) "
-    "FROM message_counters WHERE one = 1 FOR UPDATE"
+    "FROM trunkline_message_counters WHERE one = 1 FOR UPDATE"
 )
 
 
@@ -153,7 +153,7 @@ class PostgresMessageWriter:
         """Return whether a transaction was stored. The lock says that it has ended."""
         return bool(
             await connection.fetchval(
-                "SELECT 1 FROM message_processes WHERE process = $1 AND commits = $2",
+                "SELECT 1 FROM trunkline_message_processes WHERE process = $1 AND commits = $2",
                 self._process,
                 number,
             )

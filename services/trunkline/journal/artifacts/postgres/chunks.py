@@ -21,7 +21,7 @@ async def read_content(
     """
     while offset < end:
         row = await database.fetchrow(
-            "SELECT position, size_bytes, body FROM blob_chunks "
+            "SELECT position, size_bytes, body FROM trunkline_blob_chunks "
             "WHERE content = $1 AND position <= $2 ORDER BY position DESC LIMIT 1",
             content,
             offset,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, TypeVar
 
-from trunkline.core.postgres import Connection, PostgresDatabase
+from trunkline.core.postgres import Connection, PostgresDatabase, begin
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -25,38 +25,40 @@ from trunkline.journal.artifacts.content import CHUNK_BYTES
 from trunkline.journal.artifacts.postgres.chunks import read_content
 from trunkline.journal.artifacts.postgres.fence import fenced
 from trunkline.journal.artifacts.references import Reference
-from trunkline.journal.postgres.writer import SELECT_FENCE
+from trunkline.journal.postgres.writer import HOLD_FENCE
 
 _Result = TypeVar("_Result")
 
 # $1 and $2 are the journal and its epoch, $3 and $4 the file, and $5 its writer.
 _IF_WRITER: Final = "SELECT content FROM fence LEFT JOIN written ON true"
 _CLAIM: Final = (
-    "INSERT INTO blobs (journal_id, task_id, blob_id, writer, content, media_type, filename) "
+    "INSERT INTO trunkline_blobs (journal_id, task_id, blob_id, writer, content, media_type, "
+    "filename) "
     "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (task_id, blob_id) "
     "DO UPDATE SET writer = excluded.writer, media_type = excluded.media_type, "
-    "filename = excluded.filename WHERE blobs.sha256 = '' RETURNING content, size_bytes"
+    "filename = excluded.filename WHERE trunkline_blobs.sha256 = '' RETURNING content, size_bytes"
 )
 # A repeated statement finds the size that its first try has written.
 _EXTEND: Final = fenced(
-    "written AS (UPDATE blobs SET size_bytes = $7::bigint, written = now() FROM fence "
+    "written AS (UPDATE trunkline_blobs SET size_bytes = $7::bigint, written = now() FROM fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 = '' "
     "AND size_bytes IN ($6::bigint, $7) RETURNING content)",
-    "stored AS (INSERT INTO blob_chunks (content, position, size_bytes, body) "
+    "stored AS (INSERT INTO trunkline_blob_chunks (content, position, size_bytes, body) "
     "SELECT content, $6, $7 - $6, $8 FROM written ON CONFLICT (content, position) DO NOTHING)",
     select=_IF_WRITER,
 )
 _FINISH: Final = fenced(
-    "written AS (UPDATE blobs SET sha256 = $6, written = now() FROM fence "
+    "written AS (UPDATE trunkline_blobs SET sha256 = $6, written = now() FROM fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 IN ('', $6) "
-    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(blob_chunks.size_bytes), 0) "
-    "FROM blob_chunks WHERE blob_chunks.content = blobs.content) RETURNING content)",
+    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(trunkline_blob_chunks.size_bytes), 0) "
+    "FROM trunkline_blob_chunks WHERE trunkline_blob_chunks.content = trunkline_blobs.content) "
+    "RETURNING content)",
     select=_IF_WRITER,
 )
 _DISCARD: Final = fenced(
-    "written AS (DELETE FROM blobs USING fence WHERE task_id = $3 AND blob_id = $4 "
+    "written AS (DELETE FROM trunkline_blobs USING fence WHERE task_id = $3 AND blob_id = $4 "
     "AND writer = $5 AND sha256 = '' RETURNING content)",
-    select="INSERT INTO removed_contents (content) SELECT content FROM written",
+    select="INSERT INTO trunkline_removed_contents (content) SELECT content FROM written",
 )
 
 
@@ -197,7 +199,7 @@ class PostgresBlobWriter:
 
         async def cut(connection: Connection) -> None:
             content = await connection.fetchval(
-                "UPDATE blobs SET size_bytes = $4, written = now() "
+                "UPDATE trunkline_blobs SET size_bytes = $4, written = now() "
                 "WHERE task_id = $1 AND blob_id = $2 AND writer = $3 AND sha256 = '' "
                 "RETURNING content",
                 *self._reference,
@@ -207,15 +209,16 @@ class PostgresBlobWriter:
             if content is None:
                 raise taken_over_error()
             await connection.execute(
-                "UPDATE blob_chunks SET size_bytes = $2 - position "
+                "UPDATE trunkline_blob_chunks SET size_bytes = $2 - position "
                 "WHERE content = $1 AND position < $2 AND position + size_bytes > $2",
                 content,
                 at,
             )
             await connection.execute(
-                "WITH moved AS (UPDATE blob_chunks SET content = $3 "
+                "WITH moved AS (UPDATE trunkline_blob_chunks SET content = $3 "
                 "WHERE content = $1 AND position >= $2 RETURNING content) "
-                "INSERT INTO removed_contents (content) SELECT DISTINCT content FROM moved",
+                "INSERT INTO trunkline_removed_contents (content) SELECT DISTINCT content FROM "
+                "moved",
                 content,
                 at,
                 removed,
@@ -257,8 +260,8 @@ class PostgresBlobWriter:
         """Run statements in one transaction of the journal's owner."""
 
         async def run(connection: Connection) -> _Result:
-            async with connection.transaction():
-                if await connection.fetchval(SELECT_FENCE, self._journal_id, self._epoch) is None:
+            async with begin(connection):
+                if await connection.fetchval(HOLD_FENCE, self._journal_id, self._epoch) is None:
                     raise FencedError(self._journal_id)
                 return await work(connection)
 
