@@ -6,12 +6,15 @@ A pair of stores joins by a factory in FACTORIES.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
+from harness.journal.postgres_server import new_database
 from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.postgres import open_postgres_memory
 from trunkline.conversations.sqlite import open_sqlite_memory
 from trunkline.conversations.store import (
     ConversationKey,
@@ -20,7 +23,9 @@ from trunkline.conversations.store import (
     StoredWrite,
     ThreadKey,
 )
-from trunkline.errors import JournalUnavailableError
+from trunkline.core.postgres import PostgresDatabase
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.postgres import PostgresCatalog
 
 # Opens the memory of one of the journals of a mesh; several may be open.
 OpenMemory: TypeAlias = Callable[[str], Awaitable[AgentMemory]]
@@ -35,13 +40,37 @@ async def sqlite_files(folder: Path, _stack: AsyncExitStack) -> OpenMemory:
     return lambda name: open_sqlite_memory(folder / f"{name}.db")
 
 
-FACTORIES = {"sqlite": sqlite_files}
+async def postgres_database(_folder: Path, stack: AsyncExitStack) -> OpenMemory:
+    url = await stack.enter_async_context(new_database())
+    database = await stack.enter_async_context(PostgresDatabase(url))
+    catalog = PostgresCatalog(database)
+
+    async def open_memory(name: str) -> AgentMemory:
+        store = await catalog.open(name)
+        memory = await open_postgres_memory(database, store.id, store.epoch)
+
+        async def close() -> None:
+            await memory.close()
+            await store.close()
+
+        return replace(memory, close=close)
+
+    return open_memory
+
+
+FACTORIES = {"sqlite": sqlite_files, "postgres": postgres_database}
 
 
 @pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
 async def open_memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenMemory]:
     async with AsyncExitStack() as stack:
         yield await request.param(tmp_path, stack)
+
+
+@pytest.fixture
+async def postgres() -> AsyncIterator[PostgresDatabase]:
+    async with new_database() as url, PostgresDatabase(url) as database:
+        yield database
 
 
 def checkpoint(number: int, body: bytes = b"body") -> StoredCheckpoint:
@@ -180,3 +209,47 @@ async def test_a_closed_memory_refuses_calls(open_memory: OpenMemory) -> None:
         await memory.checkpoints.put(THREAD, checkpoint(2))
     with pytest.raises(JournalUnavailableError):
         await memory.conversations.replace(KEY, StoredState(1, "k", b""), known_step=0)
+
+
+async def test_an_owner_that_was_taken_over_writes_nothing(postgres: PostgresDatabase) -> None:
+    catalog = PostgresCatalog(postgres)
+    frozen = await catalog.open("one")
+    theirs = await open_postgres_memory(postgres, frozen.id, frozen.epoch)
+    state = StoredState(1, "k", b"")
+    await theirs.checkpoints.put(THREAD, checkpoint(1))
+    await theirs.conversations.replace(KEY, state, known_step=0)
+    await frozen.close(for_takeover=True)
+    taken = await catalog.take_over("one")
+    ours = await open_postgres_memory(postgres, taken.id, taken.epoch)
+    first = checkpoint(1).checkpoint_id
+    for late in (
+        theirs.checkpoints.put(THREAD, checkpoint(2)),
+        theirs.checkpoints.add_writes(THREAD, first, [write(0)], replaces=True),
+        theirs.checkpoints.delete(THREAD.thread_id),
+        theirs.conversations.replace(KEY, state._replace(step=2), known_step=1),
+        theirs.conversations.replace(KEY._replace(agent="new"), state, known_step=0),
+    ):
+        with pytest.raises(FencedError):
+            await late
+    assert await ours.checkpoints.find(THREAD) == checkpoint(1)
+    assert await ours.conversations.find(KEY) == state
+    assert await ours.conversations.find(KEY._replace(agent="new")) is None
+    await ours.checkpoints.put(THREAD, checkpoint(2))
+    assert await ours.checkpoints.find(THREAD) == checkpoint(2)
+    await taken.close()
+
+
+async def test_checkpoints_are_deleted_with_their_journal(postgres: PostgresDatabase) -> None:
+    catalog = PostgresCatalog(postgres)
+    for name in ("one", "two"):
+        store = await catalog.open(name)
+        memory = await open_postgres_memory(postgres, store.id, store.epoch)
+        await memory.checkpoints.put(THREAD, checkpoint(1))
+        await memory.checkpoints.add_writes(
+            THREAD, checkpoint(1).checkpoint_id, [write(0)], replaces=False
+        )
+        await store.close()
+    assert await catalog.delete_if_empty("one")
+    for table in ("checkpoints", "checkpoint_writes"):
+        rows = await postgres.fetch(f"SELECT journal_id FROM {table}")  # noqa: S608  ours
+        assert [row["journal_id"] for row in rows] == [store.id]

@@ -228,6 +228,7 @@ class HostJournals:
         path = self._path(name)
         try:
             unfinished = await store.list_unfinished()
+            memory = await self._open_memory(path, store)
         except BaseException:
             await store.close(for_takeover=True)
             raise
@@ -239,7 +240,15 @@ class HostJournals:
             keyring=self._keyring,
             blobs=self._open_blobs(store, path),
         )
-        return OpenJournal(journal, await open_sqlite_memory(path, self._keyring), path)
+        return OpenJournal(journal, memory, path)
+
+    async def _open_memory(self, path: Path, store: JournalStore) -> AgentMemory:
+        """Open what the agents of a journal remember."""
+        if self._database is None:
+            return await open_sqlite_memory(path, self._keyring)
+        from trunkline.conversations.postgres import open_postgres_memory
+
+        return await open_postgres_memory(self._database, store.id, store.epoch)
 
     def _open_blobs(self, store: JournalStore, path: Path) -> BlobStore:
         """Return the store of the files of a journal's tasks."""

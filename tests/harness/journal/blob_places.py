@@ -97,7 +97,8 @@ class PostgresPlace(BlobPlace):
     async def damage(self, reference: Reference) -> None:
         await self.database.fetch(
             "UPDATE trunkline_blob_chunks SET body = set_byte(body, 0, get_byte(body, 0) # 1) "
-            "WHERE content = (SELECT content FROM trunkline_blobs WHERE task_id = $1 AND blob_id = $2)",
+            "WHERE content = (SELECT content FROM trunkline_blobs "
+            "WHERE task_id = $1 AND blob_id = $2)",
             *reference,
         )
 
