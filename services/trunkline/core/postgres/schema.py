@@ -3,12 +3,20 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
 if TYPE_CHECKING:
     from trunkline.core.postgres.database import Connection
+
+
+# The errors of statements that create a table which another process has created meanwhile.
+_EXISTS_NOW: Final = (
+    asyncpg.UniqueViolationError,
+    asyncpg.DuplicateObjectError,
+    asyncpg.DuplicateTableError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,7 @@ class Schema:
         if version is None:
             # If processes create the table at the same time, IF NOT EXISTS is no help, and all but
             # one of them fail when the table is there.
-            with contextlib.suppress(asyncpg.UniqueViolationError):
+            with contextlib.suppress(*_EXISTS_NOW):
                 await connection.execute(
                     "CREATE TABLE IF NOT EXISTS trunkline_schema "
                     "(part text PRIMARY KEY, version integer NOT NULL)"
