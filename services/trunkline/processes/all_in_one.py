@@ -20,7 +20,7 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
-from trunkline.processes.database import open_database
+from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -89,6 +89,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 directory=directory,
                 settings=settings,
                 journals=journals,
+                database=database,
                 readiness=readiness,
                 audit=audit,
             )
@@ -113,9 +114,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         # Calls from this process to its own host use the Unix socket.
         channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
-        secret = settings.webhook_secret or load_or_create_secret(settings)
+        files = find_small_files(settings, database)
+        secret = settings.webhook_secret or await load_or_create_secret(settings, files)
         bridge = open_bridge(
-            directory, settings, webhook_secret=secret, audit=audit, service="trunkline"
+            directory, settings, files, webhook_secret=secret, audit=audit, service="trunkline"
         )
         bridge_addresses = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles, SmallFiles
 from trunkline.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,6 +22,26 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
     database = create_database(settings)
     async with nullcontext() if database is None else database as opened:
         yield opened
+
+
+def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
+    """Return the small files of the database, or without one of the data directory."""
+    if database is None:
+        return FolderFiles(settings.data_dir)
+    from trunkline.core.postgres.small_files import PostgresFiles
+
+    return PostgresFiles(database)
+
+
+@asynccontextmanager
+async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
+    """Yield the small files, for a process that needs the database for nothing else.
+
+    Raises:
+        ConfigurationError: the database can't be used with these settings.
+    """
+    async with open_database(settings) as database:
+        yield find_small_files(settings, database)
 
 
 def create_database(settings: Settings) -> "PostgresDatabase | None":

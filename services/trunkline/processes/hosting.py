@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
@@ -24,6 +25,7 @@ from trunkline.core.settings import (
     dial_address,
     read_options,
 )
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
@@ -33,7 +35,7 @@ from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
-from trunkline.processes.database import open_database
+from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.journals import HostJournals
 from trunkline.processes.takeover import Takeover, adopt_journals
 from trunkline.processes.usage import open_usage_store
@@ -42,6 +44,9 @@ from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.resources import OtherHosts
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
 
 
 class AgentReadiness:
@@ -71,12 +76,13 @@ class AgentReadiness:
 
 
 @asynccontextmanager
-async def open_host(
+async def open_host(  # noqa: PLR0913  collaborators and options, each by name
     agents: Sequence[Agent],
     *,
     directory: Directory,
     settings: Settings,
     journals: HostJournals,
+    database: "PostgresDatabase | None" = None,
     readiness: AgentReadiness | None = None,
     audit: AuditLog | None = None,
 ) -> AsyncIterator[TaskHost]:
@@ -111,6 +117,7 @@ async def open_host(
         client = directory.client_for_task(request.task_id)
         return (await client.tasks.AnswerApproval(request)).approval
 
+    files = find_small_files(settings, database)
     family = agents[0].card.name
     names = {agent.card.name for agent in agents}
     own = await journals.open_own(family, names)
@@ -119,7 +126,7 @@ async def open_host(
     try:
         async with (
             _open_budgets(settings) as budgets,
-            _run_lifespans(agents, settings, readiness or AgentReadiness()),
+            _run_lifespans(agents, settings, files, readiness or AgentReadiness()),
             TaskHost(
                 own.journal,
                 agents,
@@ -216,7 +223,7 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
 
 @asynccontextmanager
 async def _run_lifespans(
-    agents: Sequence[Agent], settings: Settings, readiness: AgentReadiness
+    agents: Sequence[Agent], settings: Settings, files: SmallFiles, readiness: AgentReadiness
 ) -> AsyncIterator[None]:
     """Run the lifespans of the agents that have one, for the length of a block.
 
@@ -227,7 +234,7 @@ async def _run_lifespans(
             if agent.lifespan is not None:
                 name = agent.card.name
                 readiness.mark_absent(name)
-                opening = agent.lifespan(settings, partial(readiness.mark_changed, name))
+                opening = agent.lifespan(settings, files, partial(readiness.mark_changed, name))
                 await stack.enter_async_context(opening)
         yield
 
@@ -381,6 +388,7 @@ async def join_mesh(
                 directory=directory,
                 settings=settings,
                 journals=journals,
+                database=database,
                 readiness=readiness,
                 audit=audit,
             )

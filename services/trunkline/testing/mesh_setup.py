@@ -134,6 +134,7 @@ async def open_mesh(
                 directory=directory,
                 settings=settings,
                 journals=journals,
+                database=database,
                 readiness=readiness,
             )
         )

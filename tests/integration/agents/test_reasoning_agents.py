@@ -18,6 +18,7 @@ from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.followed_skills import follow_tools
 from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import RegistryServicer
@@ -242,7 +243,9 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
         changed = asyncio.Event()
         async with (
             asyncio.timeout(TIMEOUT_S),
-            follow_tools(agent, spec, running.tools)(settings, changed.set),
+            follow_tools(agent, spec, running.tools)(
+                settings, FolderFiles(settings.data_dir), changed.set
+            ),
         ):
             # The agent joins at once, whatever it knows.
             assert changed.is_set()

@@ -6,7 +6,7 @@ name of the workflow, so credentials with agents are for the workflows in their 
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -112,7 +112,7 @@ class WorkflowOperations:
 
     async def list_workflows(self, caller: Caller) -> list[str]:
         """Return the names of the published workflows that the caller may use, sorted."""
-        names = [] if self._catalog is None else await asyncio.to_thread(self._catalog.list_names)
+        names = [] if self._catalog is None else await self._catalog.list_names()
         return [name for name in names if _is_permitted(caller, name)]
 
     async def get_workflow(
@@ -374,22 +374,24 @@ class WorkflowOperations:
         return await client.get_task(task_id, account=caller.account)
 
     async def _read(
-        self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], _Result]
+        self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], Awaitable[_Result]]
     ) -> _Result:
         self.authorize(caller, name, GET_WORKFLOW)
         return await self._call_catalog(name, read)
 
-    async def _call_catalog(self, name: str, call: Callable[[WorkflowCatalog], _Result]) -> _Result:
+    async def _call_catalog(
+        self, name: str, call: Callable[[WorkflowCatalog], Awaitable[_Result]]
+    ) -> _Result:
         if self._catalog is None:
             raise AgentNotFoundError(name)
-        return await asyncio.to_thread(call, self._catalog)
+        return await call(self._catalog)
 
     async def _check_version(self, name: str, version: int) -> None:
         """Check a version of a workflow that is published here.
 
         Its host checks all other versions.
         """
-        if self._catalog is not None and name in await asyncio.to_thread(self._catalog.list_names):
+        if self._catalog is not None and name in await self._catalog.list_names():
             await self._call_catalog(name, lambda catalog: catalog.read(name, version))
 
     def authorize(self, caller: Caller, name: str, method: str) -> None:

@@ -34,6 +34,10 @@ class PostgresFiles:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
+    def locate(self, path: str) -> str:
+        """Return the place of a file for people; see `SmallFiles`."""
+        return f"{path} in the table small_files of {self._database.name}"
+
     async def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if there is none."""
         rows = await self._fetch("SELECT content FROM trunkline_small_files WHERE path = $1", path)
