@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
+from harness.logs import find_logged
 from trunkline.core.settings import Budget, LimitSettings
 from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import JournalUnavailableError, LimitExceededError
@@ -171,7 +172,7 @@ async def test_a_model_without_a_price_is_reported_once(
     budgets = opening(LimitSettings(day_cost=1))
     use(budgets, 10)
     use(budgets, 10)
-    assert [record.message for record in caplog.records] == ["budget.no_price"]
+    assert [record.message for record in find_logged(caplog)] == ["budget.no_price"]
 
 
 async def test_usage_survives_a_restart_and_is_shared_by_processes(
