@@ -250,7 +250,9 @@ class TaskHost:
     async def list(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
-        """List tasks of the account in all journals, newest status first.
+        """List tasks of the account in all journals that are served here, newest status first.
+
+        With `whole_store`, list those in all journals of the store, if hosts share it.
 
         Raises:
             InvalidArgumentError: the page size or the token is wrong.
@@ -259,11 +261,14 @@ class TaskHost:
         query = task_service_pb2.ListTasksRequest()
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS_ACCOUNT
-        pages = []
-        for host in tuple(self.journals.hosts.values()):
-            host.lease.check()
-            pages.append(await host.journal.list(query))
-        page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
+        if request.whole_store and self.journals.stored is not None:
+            page = await self.journals.stored.list(query)
+        else:
+            pages = []
+            for host in tuple(self.journals.hosts.values()):
+                host.lease.check()
+                pages.append(await host.journal.list(query))
+            page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
         if query.with_text:
             for summary in page.tasks:
                 await self.read_text(summary)
@@ -276,9 +281,10 @@ class TaskHost:
     async def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
         """Fill in the text of a task's first message. It stays empty if the task is gone."""
         host = self.journals.hosts.get(parse_journal_id(summary.task_id))
-        if host is not None:
+        reader = self.journals.stored if host is None else host.journal
+        if reader is not None:
             with suppress(TaskNotFoundError, JournalUnavailableError):
-                summary.text = await read_first_text(host.journal, summary.task_id)
+                summary.text = await read_first_text(reader, summary.task_id)
 
     async def watch(  # noqa: PLR0913  independent options
         self,

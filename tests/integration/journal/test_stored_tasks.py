@@ -25,7 +25,7 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog, PostgresReader
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox.webhook import Config, Webhook, to_row
-from trunkline.v1 import event_pb2, message_service_pb2, task_pb2
+from trunkline.v1 import event_pb2, message_service_pb2, task_pb2, task_service_pb2
 
 LEASE_S = 1.0
 LONG_S = 3600.0
@@ -241,3 +241,24 @@ async def test_webhooks_of_a_lost_journal_are_listed(mesh: Mesh) -> None:
     assert [config.id for config in configs] == ["w"]
     with pytest.raises(TaskNotFoundError):
         await mesh.host.push_configs.list(task_id, account="other")
+
+
+async def test_a_list_of_the_store_has_the_tasks_of_all_hosts(mesh: Mesh) -> None:
+    ids = []
+    for name in ("gone", "lives"):
+        journal = await mesh.open(name)
+        ids += [await begin_task(journal), await begin_task(journal)]
+        await journal.close(for_takeover=name == "gone")
+    request = task_service_pb2.ListTasksRequest(account="acme", with_text=True)
+    assert not (await mesh.host.list(request)).tasks
+
+    request.whole_store, request.page_size = True, 3
+    page = await mesh.host.list(request)
+    assert page.total_size == 4
+    request.page_token = page.next_page_token
+    rest = await mesh.host.list(request)
+    rows = [*page.tasks, *rest.tasks]
+    assert [row.task_id for row in rows] == ids[::-1]
+    assert {row.text for row in rows} == {"hello"}
+    request.account, request.page_token = "other", ""
+    assert not (await mesh.host.list(request)).tasks
