@@ -148,6 +148,33 @@ async def test_a_replica_that_leaves_gives_its_waiting_tasks_away(tmp_path: Path
             assert text_of(answered) == "answer: Ada"
 
 
+async def test_a_rolling_restart_fails_no_request_and_delays_none_for_long(tmp_path: Path) -> None:
+    async with replicas(tmp_path, "second", "third") as (services, _):
+        await services.start("bridge", "bridge", "--default", "echo")
+        url, path = services.http_url, "/agents/echo"
+        is_over = asyncio.Event()
+        delays: list[float] = []
+
+        async def send_messages() -> None:
+            while not is_over.is_set():
+                began_s = time.monotonic()
+                answer = await call(url, path, "SendMessage", {"message": user_message("hello")})
+                assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED", answer
+                delays.append(time.monotonic() - began_s)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(send_messages())
+            for name in ("echo", "second", "third"):
+                assert await services.terminate(name) == 0
+                await services.restart(name)
+            is_over.set()
+        # A request that waited for a takeover would take longer than a lease.
+        assert max(delays) < LEASE_S
+        # A process that starts again within half a lease gets its own journal back.
+        assert len(journals(tmp_path)) <= 6
+
+
 async def test_the_journals_of_dead_replicas_are_spread_over_the_others(tmp_path: Path) -> None:
     names = ("second", "third", "fourth", "fifth", "sixth")
     async with replicas(tmp_path, *names) as (services, caller):

@@ -218,7 +218,7 @@ class ParticipantSettings:
     content_bytes: Annotated[int, Between(1024, 64 * 1024 * 1024)] = 1024 * 1024
     """The largest answer."""
     concurrency: Annotated[int, Between(1, 100_000)] = 16
-    """The number of messages that it gets at once."""
+    """The number of messages that it gets at once from one process."""
     breaker_failures: Annotated[int, Between(1, 1000)] | None = None
     """The number of consecutive failures that opens its circuit breaker. The default is the mesh's
     number."""

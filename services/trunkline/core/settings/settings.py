@@ -224,9 +224,9 @@ class Settings:
     refused. With several accounts, up to twice as many tasks share the host: an account may have
     as many of the places above the limit as remain free."""
     queue_limit: Annotated[int, Between(0, 1_000_000)] = 1000
-    """The number of turns of one account that wait for an agent at its concurrency limit. Further
-    ones are refused. As with `task_limit`, a full queue has room for other accounts. Accounts are
-    served in turn."""
+    """The number of turns of one account that wait in one process for an agent at its concurrency
+    limit. Further ones are refused. As with `task_limit`, a full queue has room for other accounts.
+    Accounts are served in turn."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits of accounts and budgets: the table `[limits]`, and variables such as
     TRUNKLINE_LIMITS_RATE for limits of every account."""
