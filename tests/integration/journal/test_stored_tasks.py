@@ -106,6 +106,10 @@ async def wait_until_moved(batches: AsyncIterator[list[bytes]]) -> None:
         await anext(batches)
 
 
+async def read_rest(batches: AsyncIterator[list[bytes]]) -> list[bytes]:
+    return [batch async for rest in batches for batch in rest]
+
+
 def count(batches: Sequence[bytes]) -> list[int]:
     """Return the sequences of the events in batches."""
     headers = [parse_header(batch) for batch in batches]
@@ -190,11 +194,15 @@ async def test_a_stream_ends_if_the_next_owner_has_come_and_gone(mesh: Mesh) -> 
     batches = aiter(watch)
     assert count(await anext(batches)) == [1, 2]
 
-    taken = await mesh.open("gone", takes_over=True)
-    await end_task(taken, task_id)
-    await taken.close()
-
-    assert count([batch async for rest in batches for batch in rest]) == [3, 4]
+    async with asyncio.timeout(LONG_S), asyncio.TaskGroup() as group:
+        reading = group.create_task(read_rest(batches))
+        taken = await mesh.open("gone", takes_over=True)
+        await end_task(taken, task_id)
+        await taken.close()
+        # Another reader sees the end first.
+        ended = await mesh.host.snapshot(task_id, account="acme")
+        assert ended.sequence == 4
+    assert count(reading.result()) == [3, 4]
 
 
 async def test_an_orphan_is_canceled_where_it_can_be_taken_over(mesh: Mesh) -> None:
