@@ -20,6 +20,7 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.journal.artifacts import BlobStore
 from trunkline.journal.events import Draft, new_task_id
 from trunkline.journal.group_commit import (
     CommitBuilder,
@@ -73,7 +74,7 @@ class Journal(TaskReader):
     the store can't be read or written. An async context manager, which closes it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  independent options
         self,
         store: JournalStore,
         unfinished: Iterable[TaskRow],
@@ -82,6 +83,7 @@ class Journal(TaskReader):
         retention: Retention = _RETENTION,
         path: Path | None = None,
         keyring: Keyring | None = None,
+        blobs: BlobStore | None = None,
     ) -> None:
         """Use a store that a `JournalCatalog` has opened, which has these unfinished tasks.
 
@@ -91,9 +93,11 @@ class Journal(TaskReader):
         super().__init__(store, str(path or store.id))
         self.id: str = store.id
         self.path = path
-        """The journal's file, if it has one. Files of its tasks are stored beside it."""
+        """The journal's file, if it has one."""
         self.keyring = keyring
         """The keys of the journal's data directory, if it has some."""
+        self.blobs = blobs
+        """The files of its tasks, if it stores files."""
         self.epoch: int = store.epoch
         self.aliases: AliasTable = AliasTable(store, self._put)
         """Task ids that clients chose."""

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.journal.artifacts import blob_folder
+from trunkline.journal.artifacts import BlobStore
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.catalog import JournalCatalog, JournalContents, OrphanedJournal
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
@@ -53,8 +54,8 @@ class OpenJournal:
 class HostJournals:
     """Chooses the journals that a host serves, and opens them.
 
-    The catalog has the journals. The files beside them, of checkpoints and of artifacts, are in the
-    data directory.
+    The catalog has the journals. The files of tasks are in the database, too, or in the data
+    directory. The files of checkpoints are in the data directory.
     """
 
     def __init__(self, settings: Settings, database: "PostgresDatabase | None") -> None:
@@ -237,9 +238,22 @@ class HostJournals:
             await store.close(for_takeover=True)
             raise
         journal = Journal(
-            store, unfinished, retention=self._retention, path=path, keyring=self._keyring
+            store,
+            unfinished,
+            retention=self._retention,
+            path=path,
+            keyring=self._keyring,
+            blobs=self._open_blobs(store, path),
         )
         return OpenJournal(journal, path)
+
+    def _open_blobs(self, store: JournalStore, path: Path) -> BlobStore:
+        """Return the store of the files of a journal's tasks."""
+        if self._database is None:
+            return FolderBlobStore(blob_folder(path), keyring=self._keyring)
+        from trunkline.journal.artifacts.postgres import PostgresBlobStore
+
+        return PostgresBlobStore(self._database, store.id, store.epoch)
 
     @cached_property
     def _catalog(self) -> JournalCatalog:

@@ -322,13 +322,17 @@ class TaskHost:
     async def blobs(self, task_id: str, *, account: str) -> BlobStore:
         """Return the store with the files of a task.
 
+        If its journal is not here, files can only be read; see `ServedJournals.acquire`.
+
         Raises:
             TaskNotFoundError: the account has no such task.
+            PeerUnavailableError: another host has the journal.
             UnsupportedOperationError: the journal stores no files.
         """
-        host = self.journals.get(task_id)
-        await host.get_account_row(task_id, account)
-        return host.files.local
+        await self.journals.get_reader(task_id, account)
+        journal_id = parse_journal_id(task_id)
+        # A store that hosts share reads the files of all journals.
+        return self.journals.hosts.get(journal_id, self.journals.primary).files.local
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Bind an id that a client chose to a task, which may not exist yet.

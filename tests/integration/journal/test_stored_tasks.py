@@ -20,6 +20,8 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TaskNotFoundError,
 )
+from trunkline.journal.artifacts import Reference
+from trunkline.journal.artifacts.postgres import PostgresBlobStore
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog, PostgresReader
@@ -29,12 +31,14 @@ from trunkline.v1 import event_pb2, message_service_pb2, task_pb2, task_service_
 
 LEASE_S = 1.0
 LONG_S = 3600.0
+CONTENT = bytes(range(256)) * 1000
 
 
 @dataclass
 class Mesh:
     """The store of two hosts: the test owns journals, and `host` has a journal of its own."""
 
+    database: PostgresDatabase
     catalog: PostgresCatalog
     host: TaskHost
 
@@ -43,7 +47,8 @@ class Mesh:
         opening = self.catalog.take_over if takes_over else self.catalog.open
         store = await opening(name)
         await store.renew_lease(LONG_S)
-        return Journal(store, await store.list_unfinished())
+        blobs = PostgresBlobStore(self.database, store.id, store.epoch)
+        return Journal(store, await store.list_unfinished(), blobs=blobs)
 
     async def lose(self, task_id: str, journal: Journal) -> None:
         """Let the host of a journal die, and let its lease end."""
@@ -74,7 +79,9 @@ async def mesh() -> AsyncIterator[Mesh]:
         url = await stack.enter_async_context(new_database())
         database = await stack.enter_async_context(PostgresDatabase(url))
         catalog = PostgresCatalog(database)
-        own = await stack.enter_async_context(Journal(await catalog.open("host"), ()))
+        own_store = await catalog.open("host")
+        blobs = PostgresBlobStore(database, own_store.id, own_store.epoch)
+        own = await stack.enter_async_context(Journal(own_store, (), blobs=blobs))
         host = TaskHost(
             own,
             [],
@@ -82,7 +89,7 @@ async def mesh() -> AsyncIterator[Mesh]:
             reader=await PostgresReader.open(database),
         )
         await stack.enter_async_context(host)
-        yield Mesh(catalog, host)
+        yield Mesh(database, catalog, host)
 
 
 async def write(journal: Journal, task_id: str, *events: event_pb2.Event) -> None:
@@ -270,3 +277,19 @@ async def test_a_list_of_the_store_has_the_tasks_of_all_hosts(mesh: Mesh) -> Non
     assert {row.text for row in rows} == {"hello"}
     request.account, request.page_token = "other", ""
     assert not (await mesh.host.list(request)).tasks
+
+
+async def test_a_file_of_a_lost_journal_is_read_by_its_account(mesh: Mesh) -> None:
+    journal = await mesh.open("gone")
+    task_id = await begin_task(journal)
+    await end_task(journal, task_id)
+    file = Reference.create(task_id, "file-1")
+    assert journal.blobs is not None
+    await journal.blobs.put(file, CONTENT, media_type="text/plain", filename="a.txt")
+    await journal.close(for_takeover=True)
+
+    blobs = await mesh.host.blobs(task_id, account="acme")
+    assert (await blobs.get(file)).filename == "a.txt"
+    assert b"".join([chunk async for chunk in blobs.read(file, offset=7)]) == CONTENT[7:]
+    with pytest.raises(TaskNotFoundError):
+        await mesh.host.blobs(task_id, account="other")

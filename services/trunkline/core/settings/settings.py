@@ -158,10 +158,10 @@ class Settings:
     """A command that prints the key, for example of a secret manager. The command runs without a
     shell."""
     store: OptionalPostgresUrl = field(default="", repr=False)
-    """Where journals are: an empty value means files of the data directory, and a URL that starts
-    with postgresql:// a database that hosts on several machines share. The database's clock then
-    measures their leases, and any host with the same agents continues the tasks of a host that is
-    gone. Everything else stays in the data directory."""
+    """Where journals and files of tasks are: an empty value means files of the data directory, and
+    a URL that starts with postgresql:// a database that hosts on several machines share. The
+    database's clock then measures their leases, and any host with the same agents continues the
+    tasks of a host that is gone. Everything else stays in the data directory."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also a power failure, at a higher cost."""
     cancel_grace_s: NonNegativeSeconds = 2.0
