@@ -261,7 +261,7 @@ class JournalStore(CommittedTasks, Protocol):
 
     @property
     def epoch(self) -> int:
-        """The fencing token of the owner. Each takeover increases it."""
+        """The fencing token of the owner. Each takeover increases it, and other openings may."""
         ...
 
     @property

@@ -5,8 +5,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.message import DecodeError
+
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import JournalUnavailableError
+from trunkline.journal.events import parse_header
+from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.tables import JOURNALS
 from trunkline.journal.store import (
     AliasName,
@@ -32,7 +36,8 @@ _TASK_COLUMNS: Final = (
     "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
     "parent_task_id, head, metadata, ended_ns, stage, "
     "CASE WHEN ended_ns = 0 THEN "
-    "(SELECT max(sequence) FROM events WHERE events.task_id = tasks.task_id) END AS last"
+    "(SELECT max(sequence) FROM trunkline_events AS e WHERE e.task_id = trunkline_tasks.task_id) END "
+    "AS last"
 )
 
 
@@ -51,12 +56,15 @@ class PostgresTasks:
         batches: list[bytes] = []
         while True:
             rows = await self._database.fetch(
-                "SELECT sequence, body FROM events WHERE task_id = $1 AND sequence > $2 "
+                "SELECT sequence, body FROM trunkline_events WHERE task_id = $1 AND sequence > $2 "
                 "ORDER BY sequence LIMIT $3",
                 task_id,
                 after,
                 _PAGE_BATCHES,
             )
+            # Between two pages, the events of a task that was compacted may be deleted.
+            if batches and rows and not _begins_at(rows[0]["body"], after + 1):
+                return batches
             for sequence, body in rows:
                 limit_bytes -= len(body)
                 if batches and limit_bytes < 0:
@@ -74,7 +82,7 @@ class PostgresTasks:
     async def find_fold(self, task_id: str) -> StoredFold | None:
         """Return the fold of a compacted task."""
         row = await self._database.fetchrow(
-            "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = $1", task_id
+            "SELECT snapshot, epoch, forwarded FROM trunkline_folds WHERE task_id = $1", task_id
         )
         if row is None:
             return None
@@ -83,7 +91,7 @@ class PostgresTasks:
     async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
         """Return the task ids that aliases are bound to; see `CommittedTasks`."""
         query = (
-            "SELECT account, alias, task_id FROM aliases "
+            "SELECT account, alias, task_id FROM trunkline_aliases "
             "JOIN unnest($2::text[], $3::text[]) AS n (a, b) ON account = a AND alias = b WHERE"
         )
         rows = await self._database.fetch(
@@ -99,7 +107,7 @@ class PostgresTasks:
     ) -> list[WebhookRow]:
         """Return webhooks, the newest first; see `CommittedTasks`."""
         query = (
-            "SELECT task_id, config_id, state, content FROM webhooks WHERE "
+            "SELECT task_id, config_id, state, content FROM trunkline_webhooks WHERE "
             "($2 = '' OR task_id = $2) AND (cardinality($3::integer[]) = 0 OR state = ANY($3)) AND"
         )
         rows = await self._database.fetch(
@@ -116,7 +124,12 @@ class PostgresTasks:
     ) -> TaskPage:
         """Return a page of rows; see `CommittedTasks`."""
         where, values = _filter_conditions(task_filter, first=2)
-        count = ("SELECT count(*) FROM (SELECT 1 FROM tasks WHERE", self._is_ours, "AND", where)
+        count = (
+            "SELECT count(*) FROM (SELECT 1 FROM trunkline_tasks WHERE",
+            self._is_ours,
+            "AND",
+            where,
+        )
         total = await self._database.fetchrow(
             " ".join((*count, f"LIMIT {_MAX_TOTAL}) AS counted")), self._journal_id, *values
         )
@@ -131,7 +144,7 @@ class PostgresTasks:
         return TaskPage(rows, total[0] if total else 0)
 
     async def _select_tasks(self, rest: str, *values: object) -> list[TaskRow]:
-        query = ("SELECT", _TASK_COLUMNS, "FROM tasks WHERE", self._is_ours, "AND", rest)
+        query = ("SELECT", _TASK_COLUMNS, "FROM trunkline_tasks WHERE", self._is_ours, "AND", rest)
         rows = await self._database.fetch(" ".join(query), self._journal_id, *values)
         return [_parse_task(row) for row in rows]
 
@@ -149,18 +162,19 @@ class PostgresReader(PostgresTasks):
     async def open(cls, database: PostgresDatabase) -> "PostgresReader":
         """Return a reader; raises JournalUnavailableError."""
         await database.prepare(JOURNALS)
-        row = await database.fetchrow("SELECT store_id FROM store_identity")
+        row = await database.fetchrow("SELECT store_id FROM trunkline_store")
         if row is None:
-            raise JournalUnavailableError(database.name, "its table store_identity is empty")
+            raise JournalUnavailableError(database.name, "its table trunkline_store is empty")
         return cls(database, row["store_id"])
 
     async def find_leases(self, journal_ids: Collection[str]) -> dict[str, LeaseState]:
         """Return the leases of those journals that exist; see `JournalReader`."""
+        now_s = await read_lease_clock(self._database)
         rows = await self._database.fetch(
-            "SELECT journal_id, host, "
-            "greatest(extract(epoch FROM lease_until - now()), 0)::float8 AS remaining_s "
-            "FROM leases WHERE journal_id = ANY($1)",
+            "SELECT journal_id, host, greatest(until_s - $2, 0) AS remaining_s "
+            "FROM trunkline_leases WHERE journal_id = ANY($1)",
             list(journal_ids),
+            now_s,
         )
         return {row["journal_id"]: LeaseState(row["host"], row["remaining_s"]) for row in rows}
 
@@ -171,6 +185,14 @@ def _parse_task(columns: "asyncpg.Record") -> TaskRow:
     if stage != TaskStage.READABLE:
         return replace(row, first_available=row.head + 1)
     return row if last is None or last == row.head else replace(row, head=last)
+
+
+def _begins_at(batch: bytes, sequence: int) -> bool:
+    """Return whether a batch begins at this sequence. If it is damaged, it does not."""
+    try:
+        return parse_header(batch).first_sequence == sequence
+    except (DecodeError, TypeError):
+        return False
 
 
 def _filter_conditions(task_filter: TaskFilter, *, first: int) -> tuple[str, list[object]]:
