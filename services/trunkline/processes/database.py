@@ -19,6 +19,9 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
         ConfigurationError: the database can't be used with these settings.
     """
     if not settings.store:
+        if settings.files:
+            problem = "needs a database in `store`, or leave it out: files are beside the journals"
+            raise ConfigurationError("files", problem)
         yield None
         return
     if settings.encryption_key or settings.encryption_key_file or settings.encryption_key_command:

@@ -36,8 +36,8 @@ _TASK_COLUMNS: Final = (
     "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
     "parent_task_id, head, metadata, ended_ns, stage, "
     "CASE WHEN ended_ns = 0 THEN "
-    "(SELECT max(sequence) FROM trunkline_events AS e WHERE e.task_id = trunkline_tasks.task_id) END "
-    "AS last"
+    "(SELECT max(sequence) FROM trunkline_events AS e WHERE e.task_id = trunkline_tasks.task_id) "
+    "END AS last"
 )
 
 
