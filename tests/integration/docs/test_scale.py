@@ -1,13 +1,19 @@
 """The commands of docs/scale.md, in their order: replicas start, one dies, and another starts."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.mesh.command_line import run_command
+from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.host_processes import QUICK
-from harness.mesh.processes import COMMAND, free_address, read_line, running_process
+from harness.mesh.processes import free_address, read_line, running_process
 from harness.pages import ROOT, commands, read_blocks, trunkline_words
 from harness.polling import poll
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
 
 PORTS = ("127.0.0.1:50061", "127.0.0.1:50062")
 
@@ -24,7 +30,7 @@ async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None
     }
     page = [block for block in read_blocks(ROOT / "docs/scale.md") if block.language == "console"]
     steps = [step for block in page for step in commands(block)]
-    replicas = {}
+    replicas: dict[str, Process] = {}
     async with AsyncExitStack() as stack:
         for words, shown in steps:
             arguments = trunkline_words(words)
@@ -41,13 +47,16 @@ async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None
                 await read_line(process, "ready ")
                 replicas[arguments[-1]] = process
             else:
-                expected = [[listen.get(word, word) for word in line.split()] for line in shown]
-                expected[1:] = sorted(expected[1:])
+                expected = read_table("\n".join(shown), listen)
+                # A new host is on the mesh of the bridge a moment after it is ready.
+                await poll(partial(run, arguments, variables), expected.__eq__)
 
-                async def read_output(arguments: list[str] = arguments) -> list[list[str]]:
-                    # A new host is on the mesh of the bridge a moment after it is ready.
-                    done = await run_command(*arguments, **variables)
-                    first, *rest = [line.split() for line in done.out.splitlines()] or [[]]
-                    return [first, *sorted(rest)]
 
-                await poll(read_output, lambda printed, expected=expected: printed == expected)
+async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> list[list[str]]:
+    done = await run_command(*arguments, stdin=None, folder=None, **variables)
+    return read_table(done.out, {})
+
+
+def read_table(text: str, names: Mapping[str, str]) -> list[list[str]]:
+    """Return the words of each line, with other names for some; the lines are sorted."""
+    return sorted([names.get(word, word) for word in line.split()] for line in text.splitlines())
