@@ -28,7 +28,8 @@ _REMOVE_DELETED: Final = "INSERT INTO removed_contents (content) SELECT content 
 _REMOVE_TASKS: Final = fenced(
     "deleted AS (DELETE FROM blobs USING fence WHERE journal_id = $1 "
     "AND task_id = ANY($3::text[]) "
-    "AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.task_id = blobs.task_id) RETURNING content)",
+    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS t WHERE t.task_id = blobs.task_id) "
+    "RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 _REMOVE_ABANDONED: Final = fenced(
@@ -39,8 +40,9 @@ _REMOVE_ABANDONED: Final = fenced(
 # The id of a journal is never used again.
 _REMOVE_JOURNALS: Final = " ".join(
     (
-        "WITH deleted AS (DELETE FROM blobs WHERE NOT EXISTS (SELECT 1 FROM journals "
-        "WHERE journals.journal_id = blobs.journal_id) RETURNING content)",
+        "WITH deleted AS (DELETE FROM blobs WHERE NOT EXISTS "
+        "(SELECT 1 FROM trunkline_journals AS j "
+        "WHERE j.journal_id = blobs.journal_id) RETURNING content)",
         _REMOVE_DELETED,
     )
 )

@@ -25,7 +25,7 @@ from trunkline.journal.artifacts.content import CHUNK_BYTES
 from trunkline.journal.artifacts.postgres.chunks import Chunks
 from trunkline.journal.artifacts.postgres.fence import fenced
 from trunkline.journal.artifacts.references import Reference
-from trunkline.journal.postgres.writer import SELECT_FENCE
+from trunkline.journal.postgres.writer import HOLD_FENCE
 
 if TYPE_CHECKING:
     from trunkline.journal.artifacts.postgres.objects import ObjectBucket
@@ -290,7 +290,7 @@ class PostgresBlobWriter:
 
         async def run(connection: Connection) -> _Result:
             async with connection.transaction():
-                if await connection.fetchval(SELECT_FENCE, self._journal_id, self._epoch) is None:
+                if await connection.fetchval(HOLD_FENCE, self._journal_id, self._epoch) is None:
                     raise FencedError(self._journal_id)
                 return await work(connection)
 
