@@ -56,18 +56,23 @@ class _CommandDirectory(Directory):
 
 
 async def query_hosts(
-    directory: Directory, query: Callable[[HostClient], Awaitable[Iterable[T]]]
+    directory: Directory,
+    query: Callable[[HostClient], Awaitable[Iterable[T]]],
+    *,
+    one_per_store: bool = False,
 ) -> tuple[list[T], ExitCode]:
     """Query every host that has a journal; return all results and the exit code.
 
-    An error of a host is printed to stderr and sets the exit code, as does a host that died.
+    An error of a host is printed to stderr and sets the exit code, as does a host that died. With
+    `one_per_store`, one host of each store is queried, which answers for hosts that died.
     """
-    found = await host_queries.query_hosts(directory, query)
+    found = await host_queries.query_hosts(directory, query, one_per_store=one_per_store)
     code = ExitCode.OK
     for error in found.failures:
         code = print_error(error)
     results = [result for answer in found.answers for result in answer]
-    return results, print_lost_hosts(directory.lost_hosts) or code
+    lost = directory.missing_hosts if one_per_store else directory.lost_hosts
+    return results, print_lost_hosts(lost) or code
 
 
 def _build_lost_error(host: registry_service_pb2.Host, problem: str) -> PeerUnavailableError:

@@ -80,7 +80,7 @@ async def print_once(sources: TopSources, *, as_json: bool) -> ExitCode:
     # The rate of tokens counts the tokens since the last sample.
     await asyncio.sleep(_INTERVAL_S)
     _print(build_state(sources), as_json=as_json)
-    code = print_lost_hosts(sources.directory.lost_hosts)
+    code = print_lost_hosts(sources.directory.missing_hosts)
     if sources.is_incomplete and not code:
         print_stderr(f"error: {_INCOMPLETE}")
         return ExitCode.UNREACHABLE

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from trunkline.core.task_states import StateValue
@@ -16,7 +16,7 @@ from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader
 
 logger = logging.getLogger(__name__)
 
-# How long a row or a lease that was read is used.
+# How long a lease, or the row of an ended task, is used again.
 _FRESH_S: Final = 1.0
 # The number of rows and of leases in memory.
 _CACHED: Final = 1024
@@ -29,7 +29,8 @@ class StoredTasks(TaskReader):
     unfinished task are read as far as they are committed. Once a host has the task's journal, a
     read at the head raises PeerUnavailableError, so that the caller continues there.
 
-    Rows and leases are up to a second old. `run` must run while tasks are watched.
+    A read shows at least what was committed before it began. Leases are up to a second old. `run`
+    must run while tasks are watched.
     """
 
     def __init__(self, reader: JournalReader, *, poll_s: float) -> None:
@@ -49,11 +50,12 @@ class StoredTasks(TaskReader):
 
     async def row(self, task_id: str) -> TaskRow:
         """Return the row of a task; see `TaskReader`."""
-        row = self._find_row(task_id)
-        if row is None:
-            rows = await self._store.find_rows([task_id])
-            self._note_rows(rows.values())
-            row = rows.get(task_id)
+        read_s, row = self._rows.get(task_id, (0.0, None))
+        if row is not None and row.is_ended and time.monotonic() - read_s <= _FRESH_S:
+            return row
+        rows = await self._store.find_rows([task_id])
+        self._note_rows(rows.values())
+        row = rows.get(task_id)
         if row is None:
             self._forget(task_id)
             raise TaskNotFoundError(task_id)
@@ -73,8 +75,7 @@ class StoredTasks(TaskReader):
         lease = await self.find_lease(parse_journal_id(row.task_id))
         if lease is None or not lease.is_live:
             return row
-        # The host may have ended the task a moment ago.
-        self._rows.pop(row.task_id, None)
+        # The host may have ended the task since the row was read.
         row = await self.row(row.task_id)
         if row.is_ended:
             return row
@@ -101,7 +102,7 @@ class StoredTasks(TaskReader):
 
     def latest(self, task_id: str) -> tuple[int, StateValue] | None:
         """Return the last sequence and the state of a task; see `TaskReader`."""
-        row = self._find_row(task_id)
+        _, row = self._rows.get(task_id, (0.0, None))
         return None if row is None else (row.head, row.state)
 
     def read_tail(
@@ -111,8 +112,11 @@ class StoredTasks(TaskReader):
         *,
         limit_bytes: int = READ_BYTES,
     ) -> tuple[Batches, int, int, StateValue] | None:
-        """Return the result for a reader that has all events of an unfinished task."""
-        row = self._find_row(task_id)
+        """Return the result for a reader that has all events of an unfinished task.
+
+        It is known until `run` finds a change.
+        """
+        _, row = self._rows.get(task_id, (0.0, None))
         if row is None or row.is_ended or after < row.head:
             return None
         return [], after, row.head, row.state
@@ -152,20 +156,16 @@ class StoredTasks(TaskReader):
             except JournalUnavailableError as error:
                 logger.info("store.not_read", extra={"problem": error.problem})
 
-    async def _look_up(self, task_ids: Iterable[str]) -> None:
-        """Wake the readers of those tasks that have changed or have a host."""
-        before = {task_id: self._rows.get(task_id, (0.0, None))[1] for task_id in task_ids}
-        leases = await self._reader.find_leases({parse_journal_id(each) for each in before})
+    async def _look_up(self, task_ids: Collection[str]) -> None:
+        """Wake the readers of those tasks that have changed, have a host, or were deleted."""
+        leases = await self._reader.find_leases({parse_journal_id(each) for each in task_ids})
         self._note_leases(leases)
-        # After the leases, so that all events of a host that left before are found.
-        rows = await self._store.find_rows(before)
+        rows = await self._store.find_rows(task_ids)
         self._note_rows(rows.values())
-        for task_id, earlier in before.items():
+        for task_id in task_ids:
             lease = leases.get(parse_journal_id(task_id))
-            has_host = lease is not None and lease.is_live
-            if has_host:
+            if task_id not in rows or (lease is not None and lease.is_live):
                 self._rows.pop(task_id, None)
-            if has_host or rows.get(task_id) != earlier:
                 self._subscribers.notify(task_id)
 
     async def _check_open(self, row: TaskRow) -> None:
@@ -175,15 +175,14 @@ class StoredTasks(TaskReader):
         super()._forget(task_id)
         self._rows.pop(task_id, None)
 
-    def _find_row(self, task_id: str) -> TaskRow | None:
-        """Return the row of a task if it was read a moment ago."""
-        read_s, row = self._rows.get(task_id, (0.0, None))
-        return row if time.monotonic() - read_s <= _FRESH_S else None
-
     def _note_rows(self, rows: Iterable[TaskRow]) -> None:
+        """Keep rows that were read, and wake the readers of those that have changed."""
         for row in rows:
+            _, earlier = self._rows.get(row.task_id, (0.0, None))
             self._rows[row.task_id] = time.monotonic(), row
             self._rows.move_to_end(row.task_id)
+            if row != earlier:
+                self._subscribers.notify(row.task_id)
         while len(self._rows) > _CACHED:
             self._rows.popitem(last=False)
 

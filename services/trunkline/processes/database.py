@@ -51,6 +51,9 @@ def create_database(settings: Settings) -> "PostgresDatabase | None":
         ConfigurationError: the database can't be used with these settings.
     """
     if not settings.store:
+        if settings.files:
+            problem = "needs a database in `store`, or leave it out: files are beside the journals"
+            raise ConfigurationError("files", problem)
         return None
     if settings.encryption_key or settings.encryption_key_file or settings.encryption_key_command:
         problem = "can't be used with an encryption key yet; let the database encrypt its disk"

@@ -29,6 +29,7 @@ from trunkline.journal.store import JournalReader, JournalStore
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
+    from trunkline.journal.artifacts.postgres.objects import ObjectBucket
 
 logger = logging.getLogger(__name__)
 
@@ -256,7 +257,21 @@ class HostJournals:
             return FolderBlobStore(blob_folder(path), keyring=self._keyring)
         from trunkline.journal.artifacts.postgres import PostgresBlobStore
 
-        return PostgresBlobStore(self._database, store.id, store.epoch)
+        return PostgresBlobStore(self._database, store.id, store.epoch, bucket=self._bucket)
+
+    @cached_property
+    def _bucket(self) -> "ObjectBucket | None":
+        if not self._settings.files:
+            return None
+        try:
+            from trunkline.journal.artifacts.postgres.objects import ObjectBucket
+        except ImportError:
+            problem = "needs the package obstore; install `trunkline[s3]`"
+            raise ConfigurationError("files", problem) from None
+        try:
+            return ObjectBucket(self._settings.files)
+        except ValueError as error:
+            raise ConfigurationError("files", f"can't be used: {error}") from error
 
     @cached_property
     def _catalog(self) -> JournalCatalog:

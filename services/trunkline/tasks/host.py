@@ -247,7 +247,9 @@ class TaskHost:
     async def list(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
-        """List tasks of the account in all journals, newest status first.
+        """List tasks of the account in all journals that are served here, newest status first.
+
+        With `whole_store`, list those in all journals of the store, if hosts share it.
 
         Raises:
             InvalidArgumentError: the page size or the token is wrong.
@@ -256,11 +258,14 @@ class TaskHost:
         query = task_service_pb2.ListTasksRequest()
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS_ACCOUNT
-        pages = []
-        for host in tuple(self.journals.hosts.values()):
-            host.lease.check()
-            pages.append(await host.journal.list(query))
-        page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
+        if request.whole_store and self.journals.stored is not None:
+            page = await self.journals.stored.list(query)
+        else:
+            pages = []
+            for host in tuple(self.journals.hosts.values()):
+                host.lease.check()
+                pages.append(await host.journal.list(query))
+            page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
         if query.with_text:
             for summary in page.tasks:
                 await self.read_text(summary)
@@ -273,9 +278,10 @@ class TaskHost:
     async def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
         """Fill in the text of a task's first message. It stays empty if the task is gone."""
         host = self.journals.hosts.get(parse_journal_id(summary.task_id))
-        if host is not None:
+        reader = self.journals.stored if host is None else host.journal
+        if reader is not None:
             with suppress(TaskNotFoundError, JournalUnavailableError):
-                summary.text = await read_first_text(host.journal, summary.task_id)
+                summary.text = await read_first_text(reader, summary.task_id)
 
     async def watch(  # noqa: PLR0913  independent options
         self,
@@ -313,13 +319,17 @@ class TaskHost:
     async def blobs(self, task_id: str, *, account: str) -> BlobStore:
         """Return the store with the files of a task.
 
+        If its journal is not here, files can only be read; see `ServedJournals.acquire`.
+
         Raises:
             TaskNotFoundError: the account has no such task.
+            PeerUnavailableError: another host has the journal.
             UnsupportedOperationError: the journal stores no files.
         """
-        host = self.journals.get(task_id)
-        await host.get_account_row(task_id, account)
-        return host.files.local
+        await self.journals.get_reader(task_id, account)
+        journal_id = parse_journal_id(task_id)
+        # A store that hosts share reads the files of all journals.
+        return self.journals.hosts.get(journal_id, self.journals.primary).files.local
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Bind an id that a client chose to a task, which may not exist yet.

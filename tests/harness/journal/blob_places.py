@@ -11,11 +11,13 @@ from typing import TypeAlias
 
 from harness.journal.postgres_server import new_database
 from harness.journal.protected import new_key, open_keyring
+from harness.journal.s3_server import list_objects, new_bucket
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.journal.artifacts import BlobStore, Reference
 from trunkline.journal.artifacts.blob_store import LIMIT_BYTES
 from trunkline.journal.artifacts.folder import FolderBlobStore
 from trunkline.journal.artifacts.postgres import PostgresBlobStore
+from trunkline.journal.artifacts.postgres.objects import ObjectBucket
 from trunkline.journal.postgres import PostgresCatalog
 
 
@@ -79,6 +81,8 @@ class FolderPlace(BlobPlace):
 class PostgresPlace(BlobPlace):
     """Files in a database."""
 
+    bucket: ObjectBucket | None = None
+
     def __init__(self, database: PostgresDatabase, url: str, journal_id: str, epoch: int) -> None:
         self.database = database
         self.journal_id = journal_id
@@ -91,7 +95,11 @@ class PostgresPlace(BlobPlace):
 
     def open(self, *, limit_bytes: int = LIMIT_BYTES) -> BlobStore:
         return PostgresBlobStore(
-            self.database, self.journal_id, self._epoch, limit_bytes=limit_bytes
+            self.database,
+            self.journal_id,
+            self._epoch,
+            bucket=self.bucket,
+            limit_bytes=limit_bytes,
         )
 
     async def damage(self, reference: Reference) -> None:
@@ -121,6 +129,38 @@ class PostgresPlace(BlobPlace):
         return count
 
 
+class S3Place(PostgresPlace):
+    """Bytes of files in a bucket, everything else in a database."""
+
+    def __init__(
+        self, database: PostgresDatabase, url: str, journal_id: str, epoch: int, bucket: str
+    ) -> None:
+        super().__init__(database, url, journal_id, epoch)
+        self.bucket = open_bucket(bucket)
+        self.url = bucket
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (*super().arguments, self.url)
+
+    async def damage(self, reference: Reference) -> None:
+        assert self.bucket is not None
+        (row, *_) = await self.database.fetch(
+            "SELECT object, blob_chunks.size_bytes FROM trunkline_blob_chunks JOIN "
+            "trunkline_blobs USING (content) "
+            "WHERE task_id = $1 AND blob_id = $2 ORDER BY position DESC",
+            *reference,
+        )
+        stored = await self.bucket.read(row["object"], 0, row["size_bytes"])
+        await self.bucket.put(row["object"], stored[:-1] + bytes([stored[-1] ^ 1]))
+
+    async def count_stored(self) -> int:
+        chunks = await super().count_stored()
+        # No object is without a row, and no row is without an object.
+        assert chunks == len(await asyncio.to_thread(list_objects, self.url))
+        return chunks
+
+
 OpenPlace: TypeAlias = Callable[[Path], AbstractAsyncContextManager[BlobPlace]]
 
 
@@ -144,10 +184,22 @@ async def postgres(_path: Path) -> AsyncIterator[BlobPlace]:
         yield PostgresPlace(database, url, journal.id, journal.epoch)
 
 
+@asynccontextmanager
+async def s3(_path: Path) -> AsyncIterator[BlobPlace]:
+    async with AsyncExitStack() as stack:
+        bucket = await stack.enter_async_context(new_bucket())
+        url = await stack.enter_async_context(new_database())
+        database = await stack.enter_async_context(PostgresDatabase(url))
+        journal = await PostgresCatalog(database).open("journal")
+        stack.push_async_callback(journal.close)
+        yield S3Place(database, url, journal.id, journal.epoch, bucket)
+
+
 PLACES: dict[str, OpenPlace] = {
     "folder": folder,
     "encrypted folder": encrypted_folder,
     "postgres": postgres,
+    "s3": s3,
 }
 
 
@@ -158,9 +210,19 @@ async def open_blobs(kind: str, *arguments: str) -> AsyncIterator[BlobStore]:
         path, key = arguments
         yield FolderPlace(Path(path), key).open()
         return
-    url, journal_id, epoch = arguments
+    url, journal_id, epoch, *bucket = arguments
     async with PostgresDatabase(url) as database:
-        yield PostgresBlobStore(database, journal_id, int(epoch))
+        yield PostgresBlobStore(
+            database,
+            journal_id,
+            int(epoch),
+            bucket=open_bucket(bucket[0]) if bucket else None,
+        )
+
+
+def open_bucket(url: str) -> ObjectBucket:
+    """Return a bucket whose objects are small, so that files have several."""
+    return ObjectBucket(url, object_bytes=256 * 1024)
 
 
 async def upload_slowly(task_id: str, blob_id: str, *place: str) -> None:

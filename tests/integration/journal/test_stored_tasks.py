@@ -20,21 +20,25 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TaskNotFoundError,
 )
+from trunkline.journal.artifacts import Reference
+from trunkline.journal.artifacts.postgres import PostgresBlobStore
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog, PostgresReader
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox.webhook import Config, Webhook, to_row
-from trunkline.v1 import event_pb2, message_service_pb2, task_pb2
+from trunkline.v1 import event_pb2, message_service_pb2, task_pb2, task_service_pb2
 
 LEASE_S = 1.0
 LONG_S = 3600.0
+CONTENT = bytes(range(256)) * 1000
 
 
 @dataclass
 class Mesh:
     """The store of two hosts: the test owns journals, and `host` has a journal of its own."""
 
+    database: PostgresDatabase
     catalog: PostgresCatalog
     host: TaskHost
 
@@ -43,7 +47,8 @@ class Mesh:
         opening = self.catalog.take_over if takes_over else self.catalog.open
         store = await opening(name)
         await store.renew_lease(LONG_S)
-        return Journal(store, await store.list_unfinished())
+        blobs = PostgresBlobStore(self.database, store.id, store.epoch)
+        return Journal(store, await store.list_unfinished(), blobs=blobs)
 
     async def lose(self, task_id: str, journal: Journal) -> None:
         """Let the host of a journal die, and let its lease end."""
@@ -74,7 +79,9 @@ async def mesh() -> AsyncIterator[Mesh]:
         url = await stack.enter_async_context(new_database())
         database = await stack.enter_async_context(PostgresDatabase(url))
         catalog = PostgresCatalog(database)
-        own = await stack.enter_async_context(Journal(await catalog.open("host"), ()))
+        own_store = await catalog.open("host")
+        blobs = PostgresBlobStore(database, own_store.id, own_store.epoch)
+        own = await stack.enter_async_context(Journal(own_store, (), blobs=blobs))
         host = TaskHost(
             own,
             [],
@@ -82,7 +89,7 @@ async def mesh() -> AsyncIterator[Mesh]:
             reader=await PostgresReader.open(database),
         )
         await stack.enter_async_context(host)
-        yield Mesh(catalog, host)
+        yield Mesh(database, catalog, host)
 
 
 async def write(journal: Journal, task_id: str, *events: event_pb2.Event) -> None:
@@ -104,6 +111,10 @@ async def end_task(journal: Journal, task_id: str) -> None:
 async def wait_until_moved(batches: AsyncIterator[list[bytes]]) -> None:
     with pytest.raises(PeerUnavailableError):
         await anext(batches)
+
+
+async def read_rest(batches: AsyncIterator[list[bytes]]) -> list[bytes]:
+    return [batch async for rest in batches for batch in rest]
 
 
 def count(batches: Sequence[bytes]) -> list[int]:
@@ -190,11 +201,15 @@ async def test_a_stream_ends_if_the_next_owner_has_come_and_gone(mesh: Mesh) -> 
     batches = aiter(watch)
     assert count(await anext(batches)) == [1, 2]
 
-    taken = await mesh.open("gone", takes_over=True)
-    await end_task(taken, task_id)
-    await taken.close()
-
-    assert count([batch async for rest in batches for batch in rest]) == [3, 4]
+    async with asyncio.timeout(LONG_S), asyncio.TaskGroup() as group:
+        reading = group.create_task(read_rest(batches))
+        taken = await mesh.open("gone", takes_over=True)
+        await end_task(taken, task_id)
+        await taken.close()
+        # Another reader sees the end first.
+        ended = await mesh.host.snapshot(task_id, account="acme")
+        assert ended.sequence == 4
+    assert count(reading.result()) == [3, 4]
 
 
 async def test_an_orphan_is_canceled_where_it_can_be_taken_over(mesh: Mesh) -> None:
@@ -241,3 +256,40 @@ async def test_webhooks_of_a_lost_journal_are_listed(mesh: Mesh) -> None:
     assert [config.id for config in configs] == ["w"]
     with pytest.raises(TaskNotFoundError):
         await mesh.host.push_configs.list(task_id, account="other")
+
+
+async def test_a_list_of_the_store_has_the_tasks_of_all_hosts(mesh: Mesh) -> None:
+    ids = []
+    for name in ("gone", "lives"):
+        journal = await mesh.open(name)
+        ids += [await begin_task(journal), await begin_task(journal)]
+        await journal.close(for_takeover=name == "gone")
+    request = task_service_pb2.ListTasksRequest(account="acme", with_text=True)
+    assert not (await mesh.host.list(request)).tasks
+
+    request.whole_store, request.page_size = True, 3
+    page = await mesh.host.list(request)
+    assert page.total_size == 4
+    request.page_token = page.next_page_token
+    rest = await mesh.host.list(request)
+    rows = [*page.tasks, *rest.tasks]
+    assert [row.task_id for row in rows] == ids[::-1]
+    assert {row.text for row in rows} == {"hello"}
+    request.account, request.page_token = "other", ""
+    assert not (await mesh.host.list(request)).tasks
+
+
+async def test_a_file_of_a_lost_journal_is_read_by_its_account(mesh: Mesh) -> None:
+    journal = await mesh.open("gone")
+    task_id = await begin_task(journal)
+    await end_task(journal, task_id)
+    file = Reference.create(task_id, "file-1")
+    assert journal.blobs is not None
+    await journal.blobs.put(file, CONTENT, media_type="text/plain", filename="a.txt")
+    await journal.close(for_takeover=True)
+
+    blobs = await mesh.host.blobs(task_id, account="acme")
+    assert (await blobs.get(file)).filename == "a.txt"
+    assert b"".join([chunk async for chunk in blobs.read(file, offset=7)]) == CONTENT[7:]
+    with pytest.raises(TaskNotFoundError):
+        await mesh.host.blobs(task_id, account="other")

@@ -23,6 +23,8 @@ from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.core.settings import Settings
+from trunkline.mesh.client.mesh_tasks import list_mesh_tasks
+from trunkline.v1 import task_service_pb2
 
 TESTS = Path(__file__).parents[2]
 TELLER = "harness.agents.teller:teller"
@@ -108,6 +110,14 @@ async def test_an_ended_task_of_a_killed_host_is_shown_in_each_version(tmp_path:
 
         await machines.first.kill()
 
+        # Lists are complete, also while the mesh does not know of the death.
+        for _ in range(5):
+            page = await list_mesh_tasks(
+                machines.mesh.bridged.mesh.directory, task_service_pb2.ListTasksRequest()
+            )
+            assert len(page.tasks) == 2
+            assert task_id in {row.task_id for row in page.tasks}
+            assert not page.is_incomplete
         assert await retry_refused(lambda: first.get(task_id)) == ended
         for spoken in SPOKEN:
             client = machines.variant(spoken)

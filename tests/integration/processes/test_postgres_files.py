@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.agents.file_agent import pieces
 from harness.journal.postgres_server import new_database
+from harness.journal.s3_server import list_objects, new_bucket
 from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.polling import poll
@@ -26,7 +28,8 @@ LEASE_S = 2.0
 SENT = bytes(range(256)) * 4000
 
 
-async def test_files_are_whole_at_the_next_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_bucket", [False, True], ids=["in chunks", "in a bucket"])
+async def test_files_are_whole_at_the_next_machine(tmp_path: Path, has_bucket: bool) -> None:
     command = (*COMMAND, "serve", "agents", "--agent", "harness.agents.file_agent:files")
     settings = Settings(default_agent="files")
     async with (
@@ -36,6 +39,9 @@ async def test_files_are_whole_at_the_next_machine(tmp_path: Path) -> None:
         AsyncExitStack() as stack,
     ):
         environment = {"TRUNKLINE_STORE": url, "TRUNKLINE_LEASE_S": str(LEASE_S)}
+        if has_bucket:
+            # The processes inherit the variables that lead to the server.
+            environment["TRUNKLINE_FILES"] = await stack.enter_async_context(new_bucket())
         first, second = (
             KillableAgent(
                 bridged.mesh, "files", command, tmp_path / name, stack, TESTS, environment
@@ -73,6 +79,9 @@ async def test_files_are_whole_at_the_next_machine(tmp_path: Path) -> None:
             assert ranged.content == content[300_000:300_010]
         # The upload that the first machine began was completed by the second.
         assert await _download(client, upload.result()) == uploaded
+        if has_bucket:
+            stored = await asyncio.to_thread(list_objects, environment["TRUNKLINE_FILES"])
+            assert len(stored) >= 6
         for name in ("machine-1", "machine-2"):
             assert not list((tmp_path / name).rglob("*.artifacts"))
 

@@ -13,6 +13,7 @@ from trunkline.core.settings.constraints import (
     HostNames,
     NonNegativeSeconds,
     OptionalAddress,
+    OptionalBucketUrl,
     OptionalPostgresUrl,
     OptionalUrl,
     Origins,
@@ -162,6 +163,10 @@ class Settings:
     a URL that starts with postgresql:// a database that hosts on several machines share. The
     database's clock then measures their leases, and any host with the same agents continues the
     tasks of a host that is gone. Everything else stays in the data directory."""
+    files: OptionalBucketUrl = ""
+    """Where the bytes of files of tasks are: an empty value means in `store`, and s3://BUCKET/PREFIX
+    in a bucket of S3 or of a store with the same interface. Endpoint and credentials are in the
+    variables of AWS, such as AWS_ENDPOINT_URL. It needs a database in `store`."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also a power failure, at a higher cost."""
     cancel_grace_s: NonNegativeSeconds = 2.0

@@ -33,10 +33,11 @@ _MAX_TOTAL: Final = 10_000
 # In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
 # not ended. Most commits do not update the head in its row.
 _TASK_COLUMNS: Final = (
-    "t.task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
+    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
     "parent_task_id, head, metadata, ended_ns, stage, "
     "CASE WHEN ended_ns = 0 THEN "
-    "(SELECT max(sequence) FROM trunkline_events AS e WHERE e.task_id = t.task_id) END AS last"
+    "(SELECT max(sequence) FROM trunkline_events AS e WHERE e.task_id = trunkline_tasks.task_id) "
+    "END AS last"
 )
 
 
@@ -123,11 +124,14 @@ class PostgresTasks:
     ) -> TaskPage:
         """Return a page of rows; see `CommittedTasks`."""
         where, values = _filter_conditions(task_filter, first=2)
-        counted = ("SELECT 1 FROM trunkline_tasks WHERE", self._is_ours, "AND", where)
+        count = (
+            "SELECT count(*) FROM (SELECT 1 FROM trunkline_tasks WHERE",
+            self._is_ours,
+            "AND",
+            where,
+        )
         total = await self._database.fetchrow(
-            " ".join(("SELECT count(*) FROM (", *counted, f"LIMIT {_MAX_TOTAL}) AS counted")),
-            self._journal_id,
-            *values,
+            " ".join((*count, f"LIMIT {_MAX_TOTAL}) AS counted")), self._journal_id, *values
         )
         if after is not None:
             at = len(values) + 2
@@ -140,9 +144,8 @@ class PostgresTasks:
         return TaskPage(rows, total[0] if total else 0)
 
     async def _select_tasks(self, rest: str, *values: object) -> list[TaskRow]:
-        selected = ("SELECT", _TASK_COLUMNS, "FROM trunkline_tasks AS t WHERE")
-        query = " ".join((*selected, self._is_ours, "AND", rest))
-        rows = await self._database.fetch(query, self._journal_id, *values)
+        query = ("SELECT", _TASK_COLUMNS, "FROM trunkline_tasks WHERE", self._is_ours, "AND", rest)
+        rows = await self._database.fetch(" ".join(query), self._journal_id, *values)
         return [_parse_task(row) for row in rows]
 
 
@@ -159,18 +162,19 @@ class PostgresReader(PostgresTasks):
     async def open(cls, database: PostgresDatabase) -> "PostgresReader":
         """Return a reader; raises JournalUnavailableError."""
         await database.prepare(JOURNALS)
-        row = await database.fetchrow("SELECT store_id FROM trunkline_store_identity")
+        row = await database.fetchrow("SELECT store_id FROM trunkline_store")
         if row is None:
-            raise JournalUnavailableError(database.name, "its store has no identity")
+            raise JournalUnavailableError(database.name, "its table trunkline_store is empty")
         return cls(database, row["store_id"])
 
     async def find_leases(self, journal_ids: Collection[str]) -> dict[str, LeaseState]:
         """Return the leases of those journals that exist; see `JournalReader`."""
+        now_s = await read_lease_clock(self._database)
         rows = await self._database.fetch(
             "SELECT journal_id, host, greatest(until_s - $2, 0) AS remaining_s "
             "FROM trunkline_leases WHERE journal_id = ANY($1)",
             list(journal_ids),
-            await read_lease_clock(self._database),
+            now_s,
         )
         return {row["journal_id"]: LeaseState(row["host"], row["remaining_s"]) for row in rows}
 

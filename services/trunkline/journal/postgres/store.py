@@ -39,7 +39,6 @@ from trunkline.journal.store import (
 
 logger = logging.getLogger(__name__)
 
-_PAGE_BATCHES: Final = 64
 _UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 # The number of expired keys that a renewal deletes.
 _EXPIRED_KEYS: Final = 1000

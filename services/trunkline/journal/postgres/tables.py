@@ -120,8 +120,8 @@ _TABLES: Final = (
         PRIMARY KEY (journal_id, task_id)
     )""",
     # The random id by which hosts know that they use the same database.
-    "CREATE TABLE trunkline_store_identity (store_id text PRIMARY KEY)",
-    "INSERT INTO trunkline_store_identity VALUES (gen_random_uuid()::text)",
+    "CREATE TABLE trunkline_store (store_id text PRIMARY KEY)",
+    "INSERT INTO trunkline_store VALUES (gen_random_uuid()::text)",
 )
 
 JOURNALS: Final = Schema("journals", (_TABLES,))

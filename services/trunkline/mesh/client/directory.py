@@ -390,6 +390,35 @@ class Directory:
             for host in self.list_replicas(agent)
         }
 
+    @property
+    def missing_hosts(self) -> tuple[registry_service_pb2.Host, ...]:
+        """The lost hosts whose tasks no host can read."""
+        stores = {host.store_id for host in self.hosts if host.store_id}
+        return tuple(host for host in self.lost_hosts if host.store_id not in stores)
+
+    def group_by_store(
+        self, hosts: Iterable[registry_service_pb2.Host]
+    ) -> list[list[registry_service_pb2.Host]]:
+        """Group hosts with journals so that each host of a group can list the same tasks.
+
+        A host whose tasks are in files is alone. Other hosts of the same store follow those of
+        `hosts`, which are in random order. Hosts that do not answer are last.
+        """
+        groups: dict[str, list[registry_service_pb2.Host]] = {}
+        for host in hosts:
+            if host.journal_ids:
+                groups.setdefault(host.store_id or host.address, []).append(host)
+        for store_id, group in groups.items():
+            random.shuffle(group)
+            known = {host.host_id for host in group}
+            group += [
+                host
+                for host in self.hosts
+                if host.store_id == store_id and host.host_id not in known
+            ]
+            group.sort(key=self._is_refused)
+        return list(groups.values())
+
     def _choose_reader(self, journal_id: str) -> registry_service_pb2.Host | None:
         """Return a host that can read a journal from its store, if there is one.
 

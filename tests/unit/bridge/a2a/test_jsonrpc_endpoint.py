@@ -1,6 +1,6 @@
 """JSON-RPC over a failing mesh: scripted hosts return results that are rare on real ones."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -70,6 +70,11 @@ class ScriptedDirectory:
 
     def list_replicas(self, name: str) -> list[registry_service_pb2.Host]:
         return [self.choose_host(name)]
+
+    def group_by_store(
+        self, hosts: Sequence[registry_service_pb2.Host]
+    ) -> list[list[registry_service_pb2.Host]]:
+        return [[host] for host in hosts]
 
     def client_at(self, address: str) -> ScriptedHost:
         assert address == "tested:1"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
-from trunkline.journal.artifacts.postgres.chunks import DamagedContentError, read_content
+from trunkline.journal.artifacts.postgres.chunks import Chunks, DamagedContentError
 from trunkline.journal.artifacts.postgres.fence import fenced
 from trunkline.journal.artifacts.postgres.tables import FILES
 from trunkline.journal.artifacts.postgres.writer import PostgresBlobWriter
@@ -17,9 +17,10 @@ from trunkline.journal.artifacts.references import Reference, sanitize_filename
 if TYPE_CHECKING:
     import asyncpg
 
+    from trunkline.journal.artifacts.postgres.objects import ObjectBucket
+
 # The time for a reader that began before the file was removed.
 _READING_S: Final = 3600.0
-_DELETED_CHUNKS: Final = 64
 _DELETED_CONTENTS: Final = 100
 
 _REMOVE_DELETED: Final = (
@@ -29,8 +30,8 @@ _REMOVE_DELETED: Final = (
 _REMOVE_TASKS: Final = fenced(
     "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 "
     "AND task_id = ANY($3::text[]) "
-    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks WHERE trunkline_tasks.task_id = "
-    "trunkline_blobs.task_id) RETURNING content)",
+    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS t WHERE t.task_id = trunkline_blobs.task_id) "
+    "RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 _REMOVE_ABANDONED: Final = fenced(
@@ -41,16 +42,19 @@ _REMOVE_ABANDONED: Final = fenced(
 # The id of a journal is never used again.
 _REMOVE_JOURNALS: Final = " ".join(
     (
-        "WITH deleted AS (DELETE FROM trunkline_blobs WHERE NOT EXISTS (SELECT 1 FROM "
-        "trunkline_journals "
-        "WHERE trunkline_journals.journal_id = trunkline_blobs.journal_id) RETURNING content)",
+        "WITH deleted AS (DELETE FROM trunkline_blobs WHERE NOT EXISTS "
+        "(SELECT 1 FROM trunkline_journals AS j "
+        "WHERE j.journal_id = trunkline_blobs.journal_id) RETURNING content)",
         _REMOVE_DELETED,
     )
 )
 
 
 class PostgresBlobStore(BlobStore):
-    """A `BlobStore` in PostgreSQL. Files of other journals can be read, too, but not written."""
+    """A `BlobStore` in PostgreSQL. Files of other journals can be read, too, but not written.
+
+    With a bucket, the bytes of new files are there, and everything else is in the database.
+    """
 
     def __init__(
         self,
@@ -58,11 +62,14 @@ class PostgresBlobStore(BlobStore):
         journal_id: str,
         epoch: int,
         *,
+        bucket: "ObjectBucket | None" = None,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
         """Writes are those of the journal's owner at this epoch."""
         super().__init__()
         self._database = database
+        self._bucket = bucket
+        self._chunks = Chunks(database, bucket)
         self._journal_id = journal_id
         self._epoch = epoch
         self._limit_bytes = limit_bytes
@@ -78,10 +85,7 @@ class PostgresBlobStore(BlobStore):
         row = await self._find(reference)
         end = row["size_bytes"]
         end = min(end, offset + length) if length else end
-        content = row["content"]
-        async with aclosing(
-            read_content(self._database, content, offset=offset, end=end)
-        ) as chunks:
+        async with aclosing(self._chunks.read(row["content"], offset=offset, end=end)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -96,6 +100,8 @@ class PostgresBlobStore(BlobStore):
             self._journal_id,
             self._epoch,
             reference,
+            chunks=self._chunks,
+            bucket=self._bucket,
             limit_bytes=self._limit_bytes,
         )
         await writer.open(media_type=media_type, filename=sanitize_filename(filename))
@@ -133,9 +139,8 @@ class PostgresBlobStore(BlobStore):
                 _READING_S,
                 _DELETED_CONTENTS,
             )
-            for row in rows:
-                await self._delete_chunks(row["content"])
-            if len(rows) < _DELETED_CONTENTS:
+            deleted = [await self._chunks.delete(row["content"]) for row in rows]
+            if len(rows) < _DELETED_CONTENTS or not any(deleted):
                 return
 
     async def find_damage(self) -> AsyncGenerator[str]:
@@ -180,23 +185,6 @@ class PostgresBlobStore(BlobStore):
         await self._database.prepare(FILES)
         if await self._database.fetchrow(statement, self._journal_id, self._epoch, *values) is None:
             raise FencedError(self._journal_id)
-
-    async def _delete_chunks(self, content: str) -> None:
-        """Delete the chunks of a removed content, a few in a statement."""
-        while True:
-            rows = await self._database.fetch(
-                "DELETE FROM trunkline_blob_chunks WHERE content = $1 AND position IN "
-                "(SELECT position FROM trunkline_blob_chunks WHERE content = $1 ORDER BY "
-                "position LIMIT $2) "
-                "RETURNING position",
-                content,
-                _DELETED_CHUNKS,
-            )
-            if len(rows) < _DELETED_CHUNKS:
-                break
-        await self._database.fetch(
-            "DELETE FROM trunkline_removed_contents WHERE content = $1", content
-        )
 
 
 def _to_blob(row: "asyncpg.Record") -> Blob:

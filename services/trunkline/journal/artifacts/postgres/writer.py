@@ -6,7 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from trunkline.core.postgres import Connection, PostgresDatabase, begin
 from trunkline.errors import (
@@ -22,10 +22,13 @@ from trunkline.journal.artifacts.blob_store import (
     taken_over_error,
 )
 from trunkline.journal.artifacts.content import CHUNK_BYTES
-from trunkline.journal.artifacts.postgres.chunks import read_content
+from trunkline.journal.artifacts.postgres.chunks import Chunks
 from trunkline.journal.artifacts.postgres.fence import fenced
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.postgres.writer import HOLD_FENCE
+
+if TYPE_CHECKING:
+    from trunkline.journal.artifacts.postgres.objects import ObjectBucket
 
 _Result = TypeVar("_Result")
 
@@ -44,8 +47,25 @@ _EXTEND: Final = fenced(
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 = '' "
     "AND size_bytes IN ($6::bigint, $7) RETURNING content)",
     "stored AS (INSERT INTO trunkline_blob_chunks (content, position, size_bytes, body) "
-    "SELECT content, $6, $7 - $6, $8 FROM written ON CONFLICT (content, position) DO NOTHING)",
+    "SELECT content, $6, $7 - $6, $8 FROM written WHERE $8::bytea IS NOT NULL "
+    "ON CONFLICT (content, position) DO NOTHING)",
     select=_IF_WRITER,
+)
+# The row of an object is written before the object, so that no object is forgotten. Until the size
+# includes the chunk, it is no part of the content. The lock lets a newer writer find the row.
+_ANNOUNCE: Final = fenced(
+    "written AS (SELECT content FROM trunkline_blobs, fence "
+    "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 = '' "
+    "AND size_bytes IN ($6::bigint, $7::bigint) FOR UPDATE OF trunkline_blobs)",
+    "stored AS (INSERT INTO trunkline_blob_chunks (content, position, size_bytes, object) "
+    "SELECT content, $6, $7 - $6, $8 FROM written ON CONFLICT (content, position) "
+    "DO UPDATE SET size_bytes = excluded.size_bytes)",
+    select=_IF_WRITER,
+)
+_REMOVE_AFTER: Final = (
+    "WITH moved AS (UPDATE trunkline_blob_chunks SET content = $3 "
+    "WHERE content = $1 AND position >= $2 RETURNING content) "
+    "INSERT INTO trunkline_removed_contents (content) SELECT DISTINCT content FROM moved"
 )
 _FINISH: Final = fenced(
     "written AS (UPDATE trunkline_blobs SET sha256 = $6, written = now() FROM fence "
@@ -65,27 +85,34 @@ _DISCARD: Final = fenced(
 class PostgresBlobWriter:
     """Writes one file; see `BlobWriter`.
 
-    Bytes are collected to chunks of 256 KiB. Each chunk is one statement, which compares the epoch
-    of the journal and the id of the writer. Statements may run twice; see `PostgresDatabase.run`.
+    Bytes are collected to chunks of 256 KiB, or of 8 MiB for a bucket. Each statement compares the
+    epoch of the journal and the id of the writer. Statements may run twice; see
+    `PostgresDatabase.run`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts of the store
         self,
         database: PostgresDatabase,
         journal_id: str,
         epoch: int,
         reference: Reference,
         *,
+        chunks: Chunks,
+        bucket: "ObjectBucket | None",
         limit_bytes: int,
     ) -> None:
         self._database = database
         self._journal_id = journal_id
         self._epoch = epoch
         self._reference = reference
+        self._chunks = chunks
+        self._bucket = bucket
+        self._chunk_bytes = CHUNK_BYTES if bucket is None else bucket.object_bytes
         self._limit_bytes = limit_bytes
         self._id = uuid.uuid4().hex
         self._content = ""
         self._stored = 0
+        self._truncations = 0
         self._buffer = bytearray()
         # None if an earlier writer stored some of the bytes: they are hashed when the file ends.
         self._hash: hashlib._Hash | None = None
@@ -125,6 +152,9 @@ class PostgresBlobWriter:
             if row is None:
                 raise taken_over_error()
             self._content, self._stored = row["content"], row["size_bytes"]
+            # An earlier writer may have announced an object.
+            removed = (self._content, self._stored, uuid.uuid4().hex)
+            await connection.execute(_REMOVE_AFTER, *removed)
 
         await self._run_fenced(claim)
         self._hash = hashlib.sha256() if self._stored == 0 else None
@@ -139,8 +169,8 @@ class PostgresBlobWriter:
             self._buffer += data
             if self._hash is not None:
                 self._hash.update(data)
-            while len(self._buffer) >= CHUNK_BYTES:
-                await self._store(CHUNK_BYTES)
+            while len(self._buffer) >= self._chunk_bytes:
+                await self._store(self._chunk_bytes)
 
     async def flush(self) -> None:
         """Store the bytes written so far."""
@@ -183,12 +213,20 @@ class PostgresBlobWriter:
 
     async def _store_all(self) -> None:
         while self._buffer:
-            await self._store(min(CHUNK_BYTES, len(self._buffer)))
+            await self._store(min(self._chunk_bytes, len(self._buffer)))
 
     async def _store(self, size_bytes: int) -> None:
         """Store the first bytes of the buffer as a chunk."""
         end = self._stored + size_bytes
-        await self._write(_EXTEND, self._stored, end, bytes(self._buffer[:size_bytes]))
+        data = bytes(self._buffer[:size_bytes])
+        if self._bucket is None:
+            await self._write(_EXTEND, self._stored, end, data)
+        else:
+            # Truncated objects are deleted later, so their names are not used again.
+            name = f"{self._content}/{self._stored}-{self._id}-{self._truncations}"
+            await self._write(_ANNOUNCE, self._stored, end, name)
+            await self._bucket.put(name, data)
+            await self._write(_EXTEND, self._stored, end, None)
         del self._buffer[:size_bytes]
         self._stored = end
 
@@ -214,24 +252,17 @@ class PostgresBlobWriter:
                 content,
                 at,
             )
-            await connection.execute(
-                "WITH moved AS (UPDATE trunkline_blob_chunks SET content = $3 "
-                "WHERE content = $1 AND position >= $2 RETURNING content) "
-                "INSERT INTO trunkline_removed_contents (content) SELECT DISTINCT content FROM "
-                "moved",
-                content,
-                at,
-                removed,
-            )
+            await connection.execute(_REMOVE_AFTER, content, at, removed)
 
         await self._run_fenced(cut)
+        self._truncations += 1
         self._stored = at
         self._hash = hashlib.sha256() if at == 0 else None
 
     async def _hash_stored(self) -> str:
         digest = hashlib.sha256()
-        chunks = read_content(self._database, self._content, offset=0, end=self._stored)
-        async with aclosing(chunks):
+        stored = self._chunks.read(self._content, offset=0, end=self._stored)
+        async with aclosing(stored) as chunks:
             async for chunk in chunks:
                 digest.update(chunk)
         return digest.hexdigest()
