@@ -65,9 +65,14 @@ async def list_mesh_tasks(
 
 
 async def list_agent_tasks(
-    directory: Directory, request: task_service_pb2.ListTasksRequest
+    directory: Directory,
+    request: task_service_pb2.ListTasksRequest,
+    *,
+    skips_unreachable: bool = False,
 ) -> task_service_pb2.ListTasksResponse:
     """Return a page of an agent's tasks on all hosts that run it, newest status first.
+
+    With `skips_unreachable`, hosts that do not answer are left out, unless none answers.
 
     Raises:
         AgentNotFoundError: no host runs it.
@@ -77,7 +82,7 @@ async def list_agent_tasks(
     size = parse_page_size(request)
     replicas = directory.list_replicas(request.agent)
     found = await query_hosts(directory, lambda host: host.tasks.ListTasks(request), hosts=replicas)
-    if found.failures:
+    if found.failures and not (skips_unreachable and found.answers):
         raise found.failures[0]
     return found.answers[0] if len(found.answers) == 1 else merge_pages(found.answers, size)
 
