@@ -380,12 +380,13 @@ class Directory:
             raise AgentNotFoundError(name)
 
     def _describe_replicas(self, agent: str) -> dict[Replica, registry_service_pb2.Host]:
-        states = self._channels.breakers.states()
+        failing = self._channels.breakers.list_failing()
         return {
             Replica(
                 host.host_id,
                 host.load.open_turns + self._submissions.get(host.host_id),
-                not host.load.refuses_tasks and states.get(host.address) != "open",
+                accepts_tasks=not host.load.refuses_tasks,
+                is_failing=host.address in failing,
             ): host
             for host in self.list_replicas(agent)
         }
