@@ -10,9 +10,10 @@ from trunkline.errors import (
     FencedError,
     MessageKeyReusedError,
     TaskEndedError,
+    TaskExistsError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import BatchSealer, Draft, build_draft
+from trunkline.journal.events import BatchSealer, Draft, build_draft, parse_journal_id
 from trunkline.journal.fold import merge_metadata
 from trunkline.journal.store import (
     AliasName,
@@ -213,6 +214,10 @@ class CommitBuilder:
         key, task_id = pending.key, pending.task_id
         used = (self._keys.get(key) or self._committed.keys.get(key)) if key else None
         created = pending.created.created
+        if used is not None and parse_journal_id(used.task_id) != parse_journal_id(task_id):
+            if used.content_hash != pending.content_hash:
+                raise MessageKeyReusedError(created.message.message_id)
+            raise TaskExistsError(used.task_id)
         # If the key's task was deleted, the key counts as unused.
         if used is not None and (row := self._row(used.task_id)) is not None:
             if used.content_hash != pending.content_hash:
