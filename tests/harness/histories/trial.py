@@ -20,6 +20,7 @@ from harness.network.nodes import HEALTHY, Link
 
 KEPT: Final = Path(__file__).parents[3] / "build" / "histories"
 """Where the histories with a violation are kept."""
+_DATABASE_FAULTS: Final = (FaultKind.DATABASE, FaultKind.FAILOVER)
 _END_LIMIT_S: Final = 240.0
 
 
@@ -54,6 +55,7 @@ class Trial:
     ) -> None:
         self._machines = machines
         self._database = database
+        self._database_turn = asyncio.Lock()
         self._folder = folder
         self._effects = effects
         self._bounds = bounds
@@ -103,6 +105,14 @@ class Trial:
     async def _apply(self, fault: Fault, log: HistoryFile) -> None:
         """Wait for a fault's time, do it, and heal it."""
         await asyncio.sleep(fault.at_s)
+        if fault.kind in _DATABASE_FAULTS:
+            # To make a new standby may take longer than the fault.
+            async with self._database_turn:
+                await self._apply_now(fault, log)
+        else:
+            await self._apply_now(fault, log)
+
+    async def _apply_now(self, fault: Fault, log: HistoryFile) -> None:
         fields = {"number": fault.number, "name": fault.kind, "where": " ".join(fault.nodes)}
         log.add(Record(now(), Kind.FAULT, text=f"{fault.amount}", **fields))  # type: ignore[arg-type]
         await self._begin(fault)
