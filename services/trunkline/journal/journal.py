@@ -62,6 +62,8 @@ _TAILS_BYTES: Final = 16 * 1024 * 1024
 _ENDED_ROWS: Final = 1024
 _RETENTION: Final = Retention()
 _READ_BYTES: Final = 64 * 1024
+# The time for the last commit of a journal that is closed.
+_CLOSE_S: Final = 5.0
 # Within the class, `list` is a method.
 Batches: TypeAlias = list[bytes]
 
@@ -462,7 +464,11 @@ class Journal:
 
     async def _close(self, for_takeover: bool) -> None:  # noqa: FBT001
         if self._running is not None:
-            await asyncio.wait({self._running})
+            _, running = await asyncio.wait({self._running}, timeout=_CLOSE_S)
+            for writer in running:
+                # The store may be away. The next owner sees whether the last commit was stored.
+                writer.cancel()
+                await asyncio.wait({writer})
         self._subscribers.close(self._closed_error)
         await self._store.close(for_takeover=for_takeover)
 
