@@ -37,7 +37,9 @@ from trunkline.journal.group_commit import (
     PendingAppend,
     PendingCreate,
     PendingDrafts,
+    check_pending,
     fail_write,
+    is_storable,
 )
 from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
@@ -179,7 +181,8 @@ class Journal:
         within 24 hours. A webhook is stored in the same commit if the task is new.
 
         Errors of the future: MessageKeyReusedError (the key was used with another hash),
-        FencedError (another process has taken over), JournalUnavailableError.
+        InvalidArgumentError (a text has NUL or an unpaired surrogate), FencedError (another process
+        has taken over), JournalUnavailableError.
         """
         done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
         self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
@@ -507,6 +510,11 @@ class Journal:
         if self._is_closed:
             pending.receiver.set_exception(self._closed_error())
             return
+        try:
+            check_pending(pending)
+        except InvalidArgumentError as error:
+            pending.receiver.set_exception(error)
+            return
         if not self._pending:
             self._pending_since_s = perf_counter()
         self._pending.append(pending)
@@ -646,7 +654,8 @@ class Journal:
         for task_id in task_ids:
             row = self._ended_rows.get(task_id)
             if row is None:
-                unknown.append(task_id)
+                if is_storable(task_id):
+                    unknown.append(task_id)
             else:
                 self._ended_rows.move_to_end(task_id)
                 found[task_id] = row
