@@ -13,9 +13,9 @@ from harness.journal.postgres_server import PostgresServer, new_database
 from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.processes import running_process
-from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.core.backoff import Backoff
-from trunkline.errors import TrunklineError
+from trunkline.errors import JournalUnavailableError, TrunklineError
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 TESTS = Path(__file__).parents[2]
@@ -170,3 +170,39 @@ async def test_a_database_that_refuses_a_host_is_named_at_its_start(
     assert code
     assert f"postgresql://127.0.0.1:{server.port}/missing" in text
     assert "secret" not in text
+
+
+async def test_a_host_whose_lease_has_ended_takes_no_work_until_it_is_renewed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "began").touch()
+    async with (
+        new_database() as url,
+        open_small_mesh(tmp_path, lease_s=LEASE_S) as mesh,
+        AsyncExitStack() as stack,
+    ):
+        agent = KillableAgent(
+            mesh, "teller", SERVE, tmp_path, stack, TESTS, environment(url, tmp_path)
+        )
+        await agent.start()
+        other = await asyncpg.connect(url)
+        stack.push_async_callback(other.close)
+        locked = other.transaction()
+        await locked.start()
+        # The host can write its journal, and can't renew the lease.
+        await other.execute("SELECT 1 FROM trunkline_leases FOR UPDATE")
+        with pytest.raises(JournalUnavailableError, match="its lease has ended"):
+            await ask_for_ever(mesh)
+        await locked.rollback()
+        answer = None
+        async with asyncio.timeout(PATIENCE_S):
+            while answer is None:
+                with suppress(JournalUnavailableError):
+                    answer = await mesh.ask("same", agent="teller")
+        assert texts(answer) == ["once upon a time"]
+
+
+async def ask_for_ever(mesh: SmallMesh) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            await mesh.ask("same", agent="teller")
