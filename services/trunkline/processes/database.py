@@ -1,12 +1,12 @@
 """The database of a process, if its settings name one."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
 from trunkline.core.small_files import FolderFiles, SmallFiles
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
@@ -16,12 +16,22 @@ if TYPE_CHECKING:
 async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase | None"]:
     """Yield the database of the setting `store`, or None if the stores are files.
 
+    A process that starts before the database waits for it.
+
     Raises:
         ConfigurationError: the database can't be used with these settings.
     """
     database = create_database(settings)
-    async with nullcontext() if database is None else database as opened:
-        yield opened
+    if database is None:
+        yield None
+        return
+    async with database:
+        try:
+            await database.wait_until_reachable()
+        except JournalUnavailableError as error:
+            problem = f"can't be used: {database.name} says: {error.problem}"
+            raise ConfigurationError("store", problem) from error
+        yield database
 
 
 def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
