@@ -149,6 +149,19 @@ async def test_any_number_of_hosts_may_run_an_agent(
     assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-2", "h-3"}
 
 
+async def test_the_newest_complete_card_of_the_replicas_is_the_agent_s(
+    client: RegistryClient, directory: Directory
+) -> None:
+    for number, is_pending in enumerate((False, False, True)):
+        replica = host(f"h-{number}", "math")
+        replica.agents[0].card.version = str(number)
+        replica.agents[0].card_pending = is_pending
+        await client.register(replica)
+    await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
+    assert directory.get_agent("math").card.version == "1"
+    assert [agent.card.version for agent in directory.list_agents().values()] == ["1"]
+
+
 async def test_a_renewal_reports_the_load_to_the_directories(
     client: RegistryClient, directory: Directory
 ) -> None:
