@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from trunkline.journal.postgres.writer import SELECT_FENCE
+from trunkline.journal.postgres.writer import HOLD_FENCE
 
-_SELECT_HELD: Final = "SELECT held FROM fence"
+_SELECT_HELD: Final = "SELECT true FROM fence"
 
 
 def fenced(*tables: str, select: str = _SELECT_HELD) -> str:
@@ -12,4 +12,4 @@ def fenced(*tables: str, select: str = _SELECT_HELD) -> str:
 
     $1 and $2 are the journal and its epoch.
     """
-    return " ".join(("WITH", ", ".join((f"fence AS ({SELECT_FENCE})", *tables)), select))
+    return " ".join(("WITH", ", ".join((f"fence AS ({HOLD_FENCE})", *tables)), select))
