@@ -70,8 +70,8 @@ class Chunks:
                     return False
                 await self._bucket.delete(objects)
             await self._database.fetch(
-                "DELETE FROM trunkline_blob_chunks WHERE content = $1 AND position = "
-                "ANY($2::bigint[])",
+                "DELETE FROM trunkline_blob_chunks "
+                "WHERE content = $1 AND position = ANY($2::bigint[])",
                 content,
                 [row["position"] for row in rows],
             )

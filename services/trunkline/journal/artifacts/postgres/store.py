@@ -30,8 +30,8 @@ _REMOVE_DELETED: Final = (
 _REMOVE_TASKS: Final = fenced(
     "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 "
     "AND task_id = ANY($3::text[]) "
-    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS t WHERE t.task_id = trunkline_blobs.task_id) "
-    "RETURNING content)",
+    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS task "
+    "WHERE task.task_id = trunkline_blobs.task_id) RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 _REMOVE_ABANDONED: Final = fenced(
@@ -43,8 +43,8 @@ _REMOVE_ABANDONED: Final = fenced(
 _REMOVE_JOURNALS: Final = " ".join(
     (
         "WITH deleted AS (DELETE FROM trunkline_blobs WHERE NOT EXISTS "
-        "(SELECT 1 FROM trunkline_journals AS j "
-        "WHERE j.journal_id = trunkline_blobs.journal_id) RETURNING content)",
+        "(SELECT 1 FROM trunkline_journals AS journal "
+        "WHERE journal.journal_id = trunkline_blobs.journal_id) RETURNING content)",
         _REMOVE_DELETED,
     )
 )
@@ -147,9 +147,8 @@ class PostgresBlobStore(BlobStore):
         """Read all files and yield one line for each damaged one."""
         await self._database.prepare(FILES)
         rows = await self._database.fetch(
-            "SELECT task_id, blob_id, sha256 FROM trunkline_blobs WHERE journal_id = $1 AND "
-            "sha256 <> '' "
-            "ORDER BY task_id, blob_id",
+            "SELECT task_id, blob_id, sha256 FROM trunkline_blobs "
+            "WHERE journal_id = $1 AND sha256 <> '' ORDER BY task_id, blob_id",
             self._journal_id,
         )
         for row in rows:

@@ -35,8 +35,8 @@ _Result = TypeVar("_Result")
 # $1 and $2 are the journal and its epoch, $3 and $4 the file, and $5 its writer.
 _IF_WRITER: Final = "SELECT content FROM fence LEFT JOIN written ON true"
 _CLAIM: Final = (
-    "INSERT INTO trunkline_blobs (journal_id, task_id, blob_id, writer, content, media_type, "
-    "filename) "
+    "INSERT INTO trunkline_blobs "
+    "(journal_id, task_id, blob_id, writer, content, media_type, filename) "
     "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (task_id, blob_id) "
     "DO UPDATE SET writer = excluded.writer, media_type = excluded.media_type, "
     "filename = excluded.filename WHERE trunkline_blobs.sha256 = '' RETURNING content, size_bytes"
@@ -70,8 +70,8 @@ _REMOVE_AFTER: Final = (
 _FINISH: Final = fenced(
     "written AS (UPDATE trunkline_blobs SET sha256 = $6, written = now() FROM fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 IN ('', $6) "
-    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(trunkline_blob_chunks.size_bytes), 0) "
-    "FROM trunkline_blob_chunks WHERE trunkline_blob_chunks.content = trunkline_blobs.content) "
+    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(chunk.size_bytes), 0) "
+    "FROM trunkline_blob_chunks AS chunk WHERE chunk.content = trunkline_blobs.content) "
     "RETURNING content)",
     select=_IF_WRITER,
 )
@@ -218,7 +218,8 @@ class PostgresBlobWriter:
     async def _store(self, size_bytes: int) -> None:
         """Store the first bytes of the buffer as a chunk."""
         end = self._stored + size_bytes
-        data = bytes(self._buffer[:size_bytes])
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:size_bytes])
         if self._bucket is None:
             await self._write(_EXTEND, self._stored, end, data)
         else:
