@@ -133,16 +133,15 @@ class ServedJournals:
     async def get_reader(self, task_id: str, account: str) -> tuple[TaskReader, TaskRow]:
         """Return a reader of a task of the account, and the task's row.
 
-        The task may be of a journal that no host has.
+        If hosts share a store, the task may be of any journal in it.
 
         Raises:
             TaskNotFoundError: the account has no such task.
-            PeerUnavailableError: another host has the journal.
+            PeerUnavailableError: another host has the journal, and hosts do not share a store.
             JournalUnavailableError: the journal can't be read.
         """
         if self.stored is not None and parse_journal_id(task_id) not in self.hosts:
-            row = await get_account_row(self.stored, task_id, account)
-            return self.stored, await self.stored.check_owner(row)
+            return self.stored, await get_account_row(self.stored, task_id, account)
         host = self.get(task_id)
         return host.journal, await host.get_account_row(task_id, account)
 
