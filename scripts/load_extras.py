@@ -1,4 +1,4 @@
-"""Load the packages of all extras: uvloop, asyncpg, clients of model providers, GraphQL, vectors.
+"""Load the packages of all extras: uvloop, asyncpg, obstore, models, GraphQL, vectors.
 
 `scripts/try_wheel` runs it where only the wheel with all extras is installed. No client connects.
 """
@@ -18,7 +18,7 @@ KEY_VARIABLE = "TRIAL_KEY"
 def main() -> int:
     """Return the exit code; an extra that does not load raises an error."""
     os.environ[KEY_VARIABLE] = "no key"
-    for module in ("uvloop", "httptools", "asyncpg"):
+    for module in ("uvloop", "httptools", "asyncpg", "obstore"):
         import_module(module)
     for provider in PROVIDERS.values():
         provider.build_client("any", ModelSettings(api_key_env=KEY_VARIABLE))

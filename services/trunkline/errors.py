@@ -14,7 +14,6 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ EnvelopeNotFoundError          NOT_FOUND            ENVELOPE_NOT_FOUND
 │  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
 │  ├─ ApprovalNotFoundError          NOT_FOUND            APPROVAL_NOT_FOUND
-│  ├─ AgentNameTakenError            FAILED_PRECONDITION  AGENT_NAME_TAKEN
 │  ├─ TaskNotCancelableError         FAILED_PRECONDITION  TASK_NOT_CANCELABLE
 │  ├─ TaskEndedError                 FAILED_PRECONDITION  TASK_ENDED
 │  ├─ ApprovalAnsweredError          FAILED_PRECONDITION  APPROVAL_ANSWERED
@@ -31,7 +30,8 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
 │  │  ├─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
-│  │  └─ PeerCircuitOpenError        UNAVAILABLE          PEER_CIRCUIT_OPEN
+│  │  ├─ PeerCircuitOpenError        UNAVAILABLE          PEER_CIRCUIT_OPEN
+│  │  └─ TaskHostGoneError           UNAVAILABLE          TASK_HOST_GONE
 │  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
 │  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
 │  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
@@ -256,17 +256,6 @@ class ApprovalNotFoundError(RequestError):
 
 
 @dataclass(eq=False)
-class AgentNameTakenError(RequestError):
-    """Another living host has an agent of this name."""
-
-    agent: str
-    address: str
-    code: ClassVar[Code] = Code.FAILED_PRECONDITION
-    reason: ClassVar[str] = "AGENT_NAME_TAKEN"
-    template: ClassVar[str] = "agent {agent!r} is already served at {address}; choose another name"
-
-
-@dataclass(eq=False)
 class TaskNotCancelableError(RequestError):
     """The task has ended."""
 
@@ -468,6 +457,14 @@ class PeerCircuitOpenError(PeerUnavailableError):
 
     retry_after_s: str
     reason: ClassVar[str] = "PEER_CIRCUIT_OPEN"
+
+
+@dataclass(eq=False)
+class TaskHostGoneError(PeerUnavailableError):
+    """A task can't be changed until another host has taken its journal over."""
+
+    retry_after_s: str
+    reason: ClassVar[str] = "TASK_HOST_GONE"
 
 
 @dataclass(eq=False)

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.journal.builders import delta_event
 from harness.journal.opening import open_journal
 from trunkline.core.encryption import Keyring, KeySource
-from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
+from trunkline.journal.artifacts import Reference
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.observe.traces import SpanStore
@@ -95,7 +96,7 @@ async def short_tasks(journal: Journal) -> int:
 async def files(journal: Journal) -> int:
     """Write a file of 8 MB and read it."""
     assert journal.path is not None
-    blobs = BlobStore(blob_folder(journal.path), keyring=journal.keyring)
+    blobs = FolderBlobStore(blob_folder(journal.path), keyring=journal.keyring)
     reference = Reference.new(journal.new_task_id())
     await blobs.put(reference, FILE)
     size_bytes = 0

@@ -4,7 +4,7 @@ import asyncio
 import re
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from harness.a2a.open_page import OpenPage
 from harness.a2a.page_mesh import PageMesh
@@ -87,13 +87,16 @@ async def test_a_message_whose_sending_a_reload_cut_is_sent_once(
     async with open_tab(browser, open_page.bridged.url) as tab:
         page = tab.page
         blocked = True
+        reloaded = asyncio.Event()
 
-        async def hold(route: object) -> None:
+        async def hold(route: Route) -> None:
             # The bridge gets the message, and the page no answer.
-            if blocked and "SendStreamingMessage" in (route.request.post_data or ""):  # type: ignore[attr-defined]
-                await route.fetch()  # type: ignore[attr-defined]
+            if blocked and "SendStreamingMessage" in (route.request.post_data or ""):
+                await route.fetch()
+                await reloaded.wait()
+                await route.abort()
             else:
-                await route.continue_()  # type: ignore[attr-defined]
+                await route.continue_()
 
         await page.route("**/agents/echo/**", hold)
         async with page.expect_request(lambda request: request.method == "POST"):
@@ -101,6 +104,7 @@ async def test_a_message_whose_sending_a_reload_cut_is_sent_once(
         await expect(page.get_by_text("Sending")).to_be_visible()
         blocked = False
         await page.reload()
+        reloaded.set()
         await expect(page.locator(".answer .markdown")).to_have_text("only once")
         found = await open_page.bridged.at("/ui/api").client.get(
             f"{open_page.bridged.url}/ui/api/tasks", params={"text": "only once"}

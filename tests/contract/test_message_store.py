@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from harness.journal.postgres_server import new_database
 from harness.valkey import running_valkey
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import MessagingSettings
 from trunkline.errors import (
     EnvelopeNotFoundError,
@@ -19,6 +21,7 @@ from trunkline.errors import (
     InvalidArgumentError,
     QueueFullError,
 )
+from trunkline.messages.postgres_store import PostgresMessageStore
 from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.sqlite_store import SqliteMessageStore
 from trunkline.messages.store import (
@@ -52,9 +55,17 @@ async def redis_stores(folder: Path) -> AsyncIterator[OpenStore]:
         yield partial(RedisMessageStore.open, settings)
 
 
+@asynccontextmanager
+async def postgres_stores(_folder: Path) -> AsyncIterator[OpenStore]:
+    async with new_database() as url, PostgresDatabase(url) as database:
+        settings = MessagingSettings(queue_limit=QUEUE_LIMIT, lease_s=1)
+        yield partial(PostgresMessageStore.open, database, settings)
+
+
 FACTORIES: dict[str, Callable[[Path], AbstractAsyncContextManager[OpenStore]]] = {
     "local": sqlite_stores,
     "distributed": redis_stores,
+    "database": postgres_stores,
 }
 
 

@@ -132,4 +132,6 @@ async def open_tab(
     page.on("pageerror", lambda error: tab.problems.append(str(error)))
     yield tab
     assert tab.problems == []
+    # A handler of a request would stay pending after its page is closed.
+    await page.unroute_all(behavior="wait")
     await context.close()

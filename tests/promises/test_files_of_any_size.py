@@ -172,8 +172,7 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
         assert max(peak_growth.values()) <= ABOVE_IDLE_BYTES, peak_growth
 
         # Its host is killed during a read, and another host takes over its journal.
-        await services.launch("others", "agents", "--agent", _AGENT)
-        await services.ready("others", state="standby")
+        await services.start("others", "agents", "--agent", _AGENT)
         async with client.stream("GET", url) as response:
             digest = hashlib.sha256()
             is_killed = False

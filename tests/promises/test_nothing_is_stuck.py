@@ -43,12 +43,14 @@ class Trial:
         at: int,
         *,
         lease_s: float,
-        process: str = "",
+        directory: Directory | None = None,
     ) -> None:
+        """With a directory, the agent has replicas, and the one that has the task is harmed."""
         self.services = services
         self.agent = agent
         self.harm = harm
-        self.process = process or agent
+        self.process = agent
+        self._directory = directory
         self.seen = 0
         self.harmed_at: float | None = None
         self.news_after_s: float | None = None
@@ -57,18 +59,18 @@ class Trial:
         self._at = at
         self._lease_s = lease_s
 
-    async def run(self, *, state: str = "ready") -> ClientFold:
-        """Follow the task to its end, and restore the process to this state."""
+    async def run(self) -> ClientFold:
+        """Follow the task to its end, and start the process again."""
         url = self.services.http_url
         fold = await stream_with_reconnects(
             url, f"/agents/{self.agent}", QUESTIONS[self.agent], on_event=self._on_event
         )
         if self.harm == "freeze":
             self.services.cont(self.process)
-        await self._back(state)
+        await self._back()
         return fold
 
-    async def _on_event(self, _fold: ClientFold, _event: WireEvent) -> None:
+    async def _on_event(self, fold: ClientFold, _event: WireEvent) -> None:
         self.seen += 1
         if self.harmed_at is not None and self.news_after_s is None:
             # Buffered events arrive at once; the first event of a restarted process takes longer.
@@ -76,6 +78,13 @@ class Trial:
             if since_s > 0.2:
                 self.news_after_s = since_s
         if self.seen == self._at:
+            if self._directory is not None:
+                address = self._directory.get_task_host(fold.task_id).address
+                (self.process,) = (
+                    name
+                    for name in self.services.processes
+                    if self.services.address(name) == address
+                )
             self.harmed_at = time.monotonic()
             if self.harm == "freeze":
                 self.services.stop(self.process)
@@ -86,7 +95,7 @@ class Trial:
                     # At the kill, part of its lease was already over.
                     self.is_back_in_time = time.monotonic() - self.harmed_at < self._lease_s / 2
 
-    async def _back(self, state: str) -> None:
+    async def _back(self) -> None:
         process = self.services.processes[self.process]
         if self.harmed_at is None or self.harm == "kill and restart":
             return
@@ -94,7 +103,7 @@ class Trial:
             # It was declared dead, and killed before the takeover of its tasks.
             async with asyncio.timeout(PATIENCE_S):
                 await process.wait()
-        await self.services.restart(self.process, state=state)
+        await self.services.restart(self.process)
 
 
 async def check(trial: Trial, fold: ClientFold, directory: Directory) -> str:
@@ -164,10 +173,10 @@ async def test_nothing_is_stuck(tmp_path: Path, scale: PromiseScale, rng: random
     scale.report(trials=trials, news_after=percentiles(news), **outcomes)
 
 
-async def test_a_standby_resumes_the_tasks_of_a_dead_host(
+async def test_a_replica_resumes_the_tasks_of_a_dead_host(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Two processes run one agent; after a kill of either, the other completes its tasks."""
+    """Two processes run one agent; after a kill of the one with a task, the other completes it."""
     trials = scale.pick(ci=1, prove=40)
     lease_s = scale.pick(ci=CI_LEASE_S, prove=PROOF_LEASE_S)
     news: list[float] = []
@@ -176,16 +185,12 @@ async def test_a_standby_resumes_the_tasks_of_a_dead_host(
         ChannelPool(mesh_credentials()) as channels,
         Directory(channels, services.mesh_address) as directory,
     ):
-        await services.launch("heir", "agents", "echo")
-        await services.ready("heir", state="standby")
-        public, waiting = "echo", "heir"
+        await services.start("second", "agents", "echo")
         for _ in range(trials):
             at = rng.randrange(1, NUMBERS)
-            trial = Trial(services, "echo", "kill", at, lease_s=lease_s, process=public)
-            fold = await trial.run(state="standby")
+            trial = Trial(services, "echo", "kill", at, lease_s=lease_s, directory=directory)
+            fold = await trial.run()
             assert await check(trial, fold, directory) == "completed"
-            await services.ready(waiting)
-            public, waiting = waiting, public
             if trial.news_after_s is not None:
                 news.append(trial.news_after_s)
     if scale.is_proof:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.core.settings import RemoteAgentSettings, Settings, parse_remote
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import (
     ConfigurationError,
     PeerProtocolError,
@@ -130,7 +131,7 @@ class RemoteAgent:
 
     @asynccontextmanager
     async def _serve(
-        self, settings: Settings, on_change: Callable[[], None]
+        self, settings: Settings, files: SmallFiles, on_change: Callable[[], None]
     ) -> AsyncIterator[None]:
         """Keep the connection open, and the card up to date, while the local agent is served."""
         from trunkline.a2a_client.a2a_client import A2AClient

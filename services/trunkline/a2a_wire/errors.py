@@ -105,7 +105,6 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.TraceNotFoundError: RESOURCE_NOT_FOUND,
     errors.ApprovalNotFoundError: RESOURCE_NOT_FOUND,
     errors.HostNotFoundError: UNAVAILABLE,
-    errors.AgentNameTakenError: INTERNAL_ERROR,
     errors.TaskNotCancelableError: TASK_NOT_CANCELABLE,
     errors.TaskEndedError: UNSUPPORTED_OPERATION,
     errors.ApprovalAnsweredError: UNSUPPORTED_OPERATION,
@@ -121,6 +120,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.LimitExceededError: OVERLOADED,
     errors.PeerUnavailableError: UNAVAILABLE,
     errors.PeerCircuitOpenError: UNAVAILABLE,
+    errors.TaskHostGoneError: UNAVAILABLE,
     errors.PeerHandshakeError: UNAVAILABLE,
     errors.ToolServerUnavailableError: UNAVAILABLE,
     errors.JournalUnavailableError: UNAVAILABLE,
@@ -198,6 +198,7 @@ _WITH_RETRY_TIME: Final = (
     errors.LimitExceededError,
     errors.OverloadedError,
     errors.PeerCircuitOpenError,
+    errors.TaskHostGoneError,
 )
 
 

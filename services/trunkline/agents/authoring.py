@@ -69,7 +69,7 @@ class FunctionAgent(Agent):
     """The agent's settings, once its host or `with_settings` has set them."""
     is_pausable: bool = False
     is_workflow: bool = False
-    time_limit_s: Callable[[message_pb2.Message], float | None] | None = None
+    time_limit_s: Callable[[message_pb2.Message], Awaitable[float | None]] | None = None
     """Returns the longest life of the task that a message begins, in place of `timeout_s`."""
     lifespan: Lifespan | None = None
     callees: MeshCallees | None = None
@@ -85,9 +85,9 @@ class FunctionAgent(Agent):
         """The types of messages that it handles. Empty: messages come as requests."""
         return self.handlers.types
 
-    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+    async def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
         """Return the longest life of the task that a message begins, if it is limited."""
-        return self.timeout_s if self.time_limit_s is None else self.time_limit_s(message)
+        return self.timeout_s if self.time_limit_s is None else await self.time_limit_s(message)
 
     def on(self, message_type: type[BaseModel] | str) -> Callable[[_HandlerT], _HandlerT]:
         """Register a handler of messages between agents, by the model or the name of their type.

@@ -19,6 +19,7 @@ from trunkline.core.json_values import struct_json
 from trunkline.core.printable import to_plain_line
 from trunkline.core.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError, TrunklineError
 from trunkline.mesh.client import run_in_background
 from trunkline.observe import telemetry
@@ -57,7 +58,9 @@ def follow_skills(
     skills = list(card.skills)
 
     @asynccontextmanager
-    async def lifespan(settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+    async def lifespan(
+        settings: Settings, _files: SmallFiles, on_change: Callable[[], None]
+    ) -> AsyncIterator[None]:
         async def poll() -> None:
             while True:
                 await asyncio.sleep(_POLL_S)
@@ -83,7 +86,9 @@ def follow_tools(agent: Agent, spec: AgentSpec, source: ToolSource) -> Lifespan:
     own_skills = tuple(agent.card.skills)
 
     @asynccontextmanager
-    async def lifespan(settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+    async def lifespan(
+        settings: Settings, _files: SmallFiles, on_change: Callable[[], None]
+    ) -> AsyncIterator[None]:
         memory = _SkillMemory(settings.data_dir, agent.card.name, spec.fingerprint)
         followed = _FollowedTools(agent, own_skills, memory, on_change)
         # The agent joins the mesh at the first call.

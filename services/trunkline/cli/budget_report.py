@@ -6,8 +6,9 @@ from typing import Any
 
 from trunkline.cli.terminal import print_table
 from trunkline.core.settings import LimitSettings, Settings
+from trunkline.processes.usage import read_usage
 from trunkline.tasks.budgets import end_of_period, find_budget
-from trunkline.tasks.usage_store import Subject, Usage, list_usage, periods
+from trunkline.tasks.usage_store import Subject, Usage, periods
 
 _HEADERS = ("FOR", "PERIOD", "TOKENS", "BUDGET", "COST", "BUDGET")
 
@@ -21,17 +22,16 @@ def print_reports(reports: Sequence[dict[str, Any]]) -> None:
 
 
 def build_reports(settings: Settings, now: datetime) -> list[dict[str, Any]]:
-    """Return the usage in a data directory in the current day and month of UTC.
+    """Return the usage of the mesh in the current day and month of UTC.
 
     Accounts, keys and models with a budget are listed even if they used nothing.
 
     Raises:
-        JournalUnavailableError: the file of usage can't be read.
+        ConfigurationError: the settings are wrong.
+        JournalUnavailableError: the usage can't be read.
     """
     limits = settings.limits
-    used = {
-        (subject, period): usage for period, subject, usage in list_usage(settings.data_dir, now)
-    }
+    used = {(subject, period): usage for period, subject, usage in read_usage(settings, now)}
     subjects = sorted({subject for subject, _ in used} | _list_subjects(limits))
     day, month = periods(now)
     return [

@@ -44,31 +44,39 @@ class _CommandDirectory(Directory):
             TaskNotFoundError: no host has its journal.
             PeerUnavailableError: the host that had its journal died.
         """
-        journal_id = parse_journal_id(task_id)
-        for host in self.lost_hosts:
-            if journal_id in host.journal_ids:
-                problem = "no other host has the task; try again when it is back"
-                raise _build_lost_error(host, problem)
-        return super().get_task_host(task_id)
+        try:
+            return super().get_task_host(task_id)
+        except PeerUnavailableError:
+            journal_id = parse_journal_id(task_id)
+            for host in self.lost_hosts:
+                if journal_id in host.journal_ids:
+                    problem = "no other host has the task; try again when it is back"
+                    raise _build_lost_error(host, problem) from None
+            raise
 
 
 async def query_hosts(
-    directory: Directory, query: Callable[[HostClient], Awaitable[Iterable[T]]]
+    directory: Directory,
+    query: Callable[[HostClient], Awaitable[Iterable[T]]],
+    *,
+    one_per_store: bool = False,
 ) -> tuple[list[T], ExitCode]:
     """Query every host that has a journal; return all results and the exit code.
 
-    An error of a host is printed to stderr and sets the exit code, as does a host that died.
+    An error of a host is printed to stderr and sets the exit code, as does a host that died. With
+    `one_per_store`, one host of each store is queried, which answers for hosts that died.
     """
-    found = await host_queries.query_hosts(directory, query)
+    found = await host_queries.query_hosts(directory, query, one_per_store=one_per_store)
     code = ExitCode.OK
     for error in found.failures:
         code = print_error(error)
     results = [result for answer in found.answers for result in answer]
-    return results, print_lost_hosts(directory.lost_hosts) or code
+    lost = directory.missing_hosts if one_per_store else directory.lost_hosts
+    return results, print_lost_hosts(lost) or code
 
 
 def _build_lost_error(host: registry_service_pb2.Host, problem: str) -> PeerUnavailableError:
-    names = ", ".join([*(agent.card.name for agent in host.agents), *host.standby_agents])
+    names = ", ".join(agent.card.name for agent in host.agents)
     since = render_age(host.lease_expire_time.ToDatetime(UTC), datetime.now(UTC))
     return PeerUnavailableError(
         f"the host {f'of {names} ' * bool(names)}at {host.address}",

@@ -107,7 +107,7 @@ async def serve_until_signal(
 
 
 def print_state(state: str, addresses: Mapping[str, str], *, as_json: bool) -> None:
-    """Print the addresses of what is ready, or on standby."""
+    """Print the addresses of what is ready."""
     if as_json:
         print_json(addresses if state == "ready" else {**addresses, "state": state})
     else:

@@ -108,11 +108,12 @@ async def fetch_tasks(
     An error of a host is printed to stderr and sets the exit code.
     """
     request = query.build_request()
+    request.whole_store = True
 
     async def read(host: HostClient) -> list[snapshot_pb2.TaskSummary]:
         return [task async for task in list_host_tasks(host, request, limit=query.limit)]
 
-    tasks, code = await query_hosts(directory, read)
+    tasks, code = await query_hosts(directory, read, one_per_store=True)
     tasks.sort(key=_time_ns, reverse=True)
     return tasks[: query.limit], code
 

@@ -38,6 +38,7 @@ _Rows: TypeAlias = list[dict[str, _Cell]]
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "agents": {
         "agent": "AGENT",
+        "host": "HOST",
         "kind": "KIND",
         "breaker": "BREAKER",
         "working": "WORKING",
@@ -56,7 +57,13 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "tasks": {"task_id": "TASK", "agent": "AGENT", "state": "STATE", "since": "SINCE"},
     "tool_servers": {"server": "SERVER", "state": "STATE", "breaker": "BREAKER", "tools": "TOOLS"},
-    "hosts": {"host": "HOST", "state": "STATE", "address": "ADDRESS", "agents": "AGENTS"},
+    "hosts": {
+        "host": "HOST",
+        "state": "STATE",
+        "open_turns": "TURNS",
+        "address": "ADDRESS",
+        "agents": "AGENTS",
+    },
 }
 _STATE_TITLES: Final = frozenset({"STATE", "BREAKER"})
 _EMPTY: Final = {
@@ -73,7 +80,7 @@ async def print_once(sources: TopSources, *, as_json: bool) -> ExitCode:
     # The rate of tokens counts the tokens since the last sample.
     await asyncio.sleep(_INTERVAL_S)
     _print(build_state(sources), as_json=as_json)
-    code = print_lost_hosts(sources.directory.lost_hosts)
+    code = print_lost_hosts(sources.directory.missing_hosts)
     if sources.is_incomplete and not code:
         print_stderr(f"error: {_INCOMPLETE}")
         return ExitCode.UNREACHABLE
@@ -99,19 +106,25 @@ async def open_sources(mesh: str | None, account: str) -> AsyncGenerator[TopSour
 def build_state(sources: TopSources) -> dict[str, _Rows]:
     """Return the rows of all tables, by the names of the tables and of the columns in JSON."""
     directory, tokens = sources.directory, sources.take_token_rates()
-    breakers = directory.agent_breaker_states()
+    breakers, host_breakers = directory.agent_breaker_states(), directory.breaker_states()
     return {
         "agents": [
             {
-                "agent": name,
+                "agent": agent.card.name,
+                "host": host.host_id,
                 "kind": agent_kind(agent),
                 # A breaker of an agent outside the mesh says more than the breaker of its host.
-                "breaker": agent.breaker or breakers.get(name, "closed"),
-                "working": sources.count_working(name),
-                "waiting": sources.count_waiting(name),
-                "tokens_per_s": tokens[name],
+                "breaker": agent.breaker or host_breakers.get(host.address, "closed"),
+                "working": sources.count_working(agent.card.name, host),
+                "waiting": sources.count_waiting(agent.card.name, host),
+                "tokens_per_s": sum(
+                    tokens[agent.card.name, journal_id] for journal_id in host.journal_ids
+                ),
             }
-            for name, agent in directory.list_agents().items()
+            for agent, host in sorted(
+                ((agent, host) for host in directory.hosts for agent in host.agents),
+                key=lambda each: (each[0].card.name, each[1].host_id),
+            )
         ],
         "edges": [
             {
@@ -148,6 +161,7 @@ def build_state(sources: TopSources) -> dict[str, _Rows]:
             {
                 "host": host.host_id,
                 "state": state,
+                "open_turns": host.load.open_turns,
                 "address": host.address,
                 "agents": [agent.card.name for agent in host.agents],
             }

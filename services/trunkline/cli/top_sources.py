@@ -3,17 +3,19 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
 from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.journal.batches import parse_batch
-from trunkline.mesh.client import Directory
+from trunkline.mesh.client import Directory, parse_journal_id
 from trunkline.mesh.client.mesh_tasks import MeshTaskWatch, list_mesh_tasks
 from trunkline.mesh.client.mesh_words import follow_updates
 from trunkline.mesh.client.methods import read_responses
 from trunkline.v1 import (
+    registry_service_pb2,
     snapshot_pb2,
     task_pb2,
     task_service_pb2,
@@ -40,32 +42,40 @@ class TopSources:
         self._account = account
         self._tasks: dict[str, snapshot_pb2.TaskSummary] = {}
         self._meters: dict[str, asyncio.Task[None]] = {}
-        self._tokens: Counter[str] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
         self._since_s = time.monotonic()
 
     def list_current_tasks(self) -> list[snapshot_pb2.TaskSummary]:
         """Return the tasks that work or wait, newest status first."""
         return sorted(self._tasks.values(), key=lambda task: -task.status.timestamp.ToNanoseconds())
 
-    def count_working(self, agent: str) -> int:
-        """Return how many tasks an agent works on."""
-        return sum(
-            task.agent == agent and task.status.state in _WORKING for task in self._tasks.values()
-        )
+    def count_working(self, agent: str, host: registry_service_pb2.Host) -> int:
+        """Return how many tasks an agent works on at a host."""
+        return self._count(agent, host, _WORKING)
 
-    def count_waiting(self, agent: str) -> int:
-        """Return how many tasks of an agent wait for input."""
-        return sum(
-            task.agent == agent and task.status.state in INTERRUPTED
-            for task in self._tasks.values()
-        )
+    def count_waiting(self, agent: str, host: registry_service_pb2.Host) -> int:
+        """Return how many tasks of an agent at a host wait for input."""
+        return self._count(agent, host, INTERRUPTED)
 
-    def take_token_rates(self) -> Counter[str]:
-        """Return the pieces of text a second since the last call, by agent."""
+    def take_token_rates(self) -> Counter[tuple[str, str]]:
+        """Return the pieces of text a second since the last call, by agent and journal."""
         now_s = time.monotonic()
         elapsed_s, self._since_s = max(now_s - self._since_s, 0.001), now_s
         tokens, self._tokens = self._tokens, Counter()
         return Counter({name: round(count / elapsed_s) for name, count in tokens.items()})
+
+    def _count(
+        self,
+        agent: str,
+        host: registry_service_pb2.Host,
+        states: Collection[task_pb2.TaskState.ValueType],
+    ) -> int:
+        return sum(
+            task.agent == agent
+            and task.status.state in states
+            and parse_journal_id(task.task_id) in host.journal_ids
+            for task in self._tasks.values()
+        )
 
     async def list_tasks(self) -> None:
         """Read which tasks work or wait, all anew.
@@ -140,6 +150,6 @@ class TopSources:
                 async for sealed_batches in stream:
                     for batch in map(parse_batch, sealed_batches):
                         if not batch.header.HasField("origin"):
-                            self._tokens[agent] += sum(
+                            self._tokens[agent, parse_journal_id(task_id)] += sum(
                                 len(event.delta.texts) for event in batch.events
                             )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from trunkline.journal.batches import parse_batch
 from trunkline.mesh.client import HostClient
 from trunkline.mesh.client.run_paths import find_failed, find_path, find_version, list_visited
 from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
+from trunkline.processes.database import open_small_files
 from trunkline.supervisor.plan_export import export_plan, format_node_id, has_files
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline.workflows.definition import Workflow
@@ -123,6 +125,25 @@ def check_path(workflow: Workflow, path: RunPath) -> None:
             raise InvalidArgumentError(option, f"the workflow has no node {unknown[0]!r}")
 
 
+async def read_published(
+    source: str, path: RunPath, *, data: Path | None, mesh: str | None, account: str
+) -> tuple[Workflow, RunPath]:
+    """Return a published workflow by its name, with `path`, or that of a task with its own path.
+
+    Raises:
+        ConfigurationError: the workflow of the task is not published here.
+        InvalidArgumentError: the task has no plan, or `path` is for a task.
+        TaskNotFoundError: no running host has the task, or it is another account's.
+    """
+    async with open_versions(data) as versions:
+        if source in await versions.list_names():
+            return await versions.load(source, await versions.current(source)), path
+        if path.visited or path.failed:
+            problem = "is for files and names; a task has the path of its run"
+            raise InvalidArgumentError("--visited" if path.visited else "--failed", problem)
+        return await read_run(source, versions, mesh, account)
+
+
 async def read_run(
     task_id: str, versions: WorkflowVersions, mesh: str | None, account: str
 ) -> tuple[Workflow, RunPath]:
@@ -140,7 +161,7 @@ async def read_run(
         if version is None:
             return export_plan(snapshot), _find_plan_path(snapshot)
         try:
-            workflow = versions.load(snapshot.agent, version)
+            workflow = await versions.load(snapshot.agent, version)
         except ConfigurationError as error:
             problem = f"{error.problem}; name the data directory of its mesh with --data"
             raise ConfigurationError(f"workflow {snapshot.agent!r}", problem) from error
@@ -187,7 +208,9 @@ def print_state(snapshot: snapshot_pb2.TaskSnapshot, *, as_json: bool) -> None:
         print(f"{task.id} {state}{', paused' if paused else ''}")
 
 
-def open_versions(data_dir: Path | None) -> WorkflowVersions:
-    """Return the versions of the workflows in a data directory."""
-    settings = load_command_settings({"data_dir": data_dir}, uses={"data_dir"})
-    return WorkflowVersions(settings.data_dir)
+@asynccontextmanager
+async def open_versions(data_dir: Path | None) -> AsyncIterator[WorkflowVersions]:
+    """Yield the versions of the workflows in the database of the settings or a data directory."""
+    settings = load_command_settings({"data_dir": data_dir}, uses={"data_dir", "store"})
+    async with open_small_files(settings) as files:
+        yield WorkflowVersions(files)

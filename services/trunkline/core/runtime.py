@@ -35,28 +35,6 @@ _GRPC_START_TIMEOUT_S = 5.0
 _loads: "set[Future[Any]]" = set()
 
 
-class StandbyAgents:
-    """The agents on standby.
-
-    This process serves them once the process that serves them now is gone.
-    """
-
-    def __init__(self) -> None:
-        self.names: frozenset[str] = frozenset()
-        self._changed = asyncio.Event()
-
-    def update(self, names: frozenset[str]) -> None:
-        """Replace the names."""
-        if names != self.names:
-            self.names = names
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
-
-    async def wait_for_change(self) -> None:
-        """Wait until the names differ from the current ones."""
-        await self._changed.wait()
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """The state of a process's service, for the code that started it."""
@@ -67,8 +45,6 @@ class ServiceStatus:
     """Set when the service is registered."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the service can't continue. The log has the reason."""
-    standby: StandbyAgents = field(default_factory=StandbyAgents)
-    """The agents that it does not serve yet."""
     inventory: Mapping[str, str] = field(default_factory=dict)
     """Everything the service has loaded, and why, by kind. If empty, it is not reported."""
 
@@ -121,7 +97,7 @@ async def load_in_thread(
 
 
 def format_state(state: str, served: Mapping[str, str]) -> str:
-    """Return the line on stdout that reports an endpoint as `ready` or on `standby`.
+    """Return the line on stdout that reports the state of an endpoint, which is `ready`.
 
     The line break is included: `print` writes its own break separately to an unbuffered stream,
     and the output of another thread could come between.
@@ -144,9 +120,9 @@ async def serve(
 ) -> int:
     """Serve until SIGTERM, Ctrl-C or the end of `parent_pipe`; return the exit code.
 
-    `on_state` gets each endpoint as `ready` once it is registered, or as `standby` while another
-    process serves it. `on_waiting` is called if the registration takes more than half a second, and
-    `on_ready` is awaited once all endpoints were reported. A second signal exits at once.
+    `on_state` gets each endpoint as `ready` once it is registered. `on_waiting` is called if the
+    registration takes more than half a second, and `on_ready` is awaited once all endpoints were
+    reported. A second signal exits at once.
     """
     stop = _Stop()
     if parent_pipe is not None:
@@ -157,7 +133,7 @@ async def serve(
             tune_gc()
             async with asyncio.TaskGroup() as group:
                 waits = [
-                    group.create_task(_announce(serving, on_state, on_waiting, on_ready, stop)),
+                    group.create_task(_announce(serving, on_state, on_waiting, on_ready)),
                     group.create_task(_watch_failure(serving, stop)),
                 ]
                 await stop.requested.wait()
@@ -215,7 +191,6 @@ async def _announce(
     on_state: Callable[[str, Mapping[str, str]], None],
     on_waiting: Callable[[], None],
     on_ready: Callable[[ServiceStatus], Awaitable[None]] | None,
-    stop: "_Stop",
 ) -> None:
     try:
         async with asyncio.timeout(_JOIN_NOTICE_S):
@@ -223,18 +198,10 @@ async def _announce(
     except TimeoutError:
         on_waiting()
         await serving.joined.wait()
-    reported: dict[int, str] = {}
-    is_reported = False
-    while not stop.requested.is_set():
-        for number, line in enumerate(serving.endpoints):
-            state = "standby" if line.get("agent") in serving.standby.names else "ready"
-            if reported.get(number) != state:
-                reported[number] = state
-                on_state(state, line)
-        if on_ready is not None and not is_reported:
-            is_reported = True
-            await on_ready(serving)
-        await serving.standby.wait_for_change()
+    for line in serving.endpoints:
+        on_state("ready", line)
+    if on_ready is not None:
+        await on_ready(serving)
 
 
 async def _watch_failure(serving: ServiceStatus, stop: "_Stop") -> None:

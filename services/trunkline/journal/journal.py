@@ -4,29 +4,24 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
-from trunkline.core.database import DAMAGED, translate_errors
 from trunkline.core.encryption import Keyring
 from trunkline.core.runtime import finish
 from trunkline.core.task_states import StateValue, state_name
 from trunkline.errors import (
-    CursorExpiredError,
     FencedError,
     InvalidArgumentError,
     JournalUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.batches import trim_batch
-from trunkline.journal.events import Draft, last_sequence, new_task_id, parse_header
-from trunkline.journal.fold import Fold
-from trunkline.journal.fold_cache import FoldCache
+from trunkline.journal.artifacts import BlobStore
+from trunkline.journal.events import Draft, new_task_id
 from trunkline.journal.group_commit import (
     CommitBuilder,
     CommittedState,
@@ -39,17 +34,17 @@ from trunkline.journal.group_commit import (
     PendingDrafts,
     fail_write,
 )
-from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.measurements import count_failed_commit, record_commit
 from trunkline.journal.retention import Retention
 from trunkline.journal.side_tables import AliasTable, WebhookTable
-from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
+from trunkline.journal.store import JournalStore, OrphanedChild, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.tail import Tails
+from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader
 from trunkline.observe.metrics.instruments import TASKS_OPEN
 from trunkline.observe.metrics.kinds import Reading
-from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
+from trunkline.v1 import event_pb2
 
 __all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]
 
@@ -61,18 +56,14 @@ _TAILS_BYTES: Final = 16 * 1024 * 1024
 # The number of ended tasks' rows in memory.
 _ENDED_ROWS: Final = 1024
 _RETENTION: Final = Retention()
-_READ_BYTES: Final = 64 * 1024
-# Within the class, `list` is a method.
-Batches: TypeAlias = list[bytes]
 
 
-class Journal:
+class Journal(TaskReader):
     """The ordered, gap-free, durable events of each task, and the states folded from them.
 
     Appends of one iteration of the event loop are written in one transaction and then published. No
     reader sees them before. If a write fails, all appends in it fail and none of them is stored.
-    The next write may succeed. Readers pass their cursor, the last sequence that they have read, to
-    each read: the journal does not store it.
+    The next write may succeed.
 
     The rows, heads and latest events of unfinished tasks are in memory. A coroutine that needs only
     these does not suspend its caller, so a row of an unfinished task is current until the next
@@ -83,7 +74,7 @@ class Journal:
     the store can't be read or written. An async context manager, which closes it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  independent options
         self,
         store: JournalStore,
         unfinished: Iterable[TaskRow],
@@ -92,23 +83,27 @@ class Journal:
         retention: Retention = _RETENTION,
         path: Path | None = None,
         keyring: Keyring | None = None,
+        blobs: BlobStore | None = None,
     ) -> None:
         """Use a store that a `JournalCatalog` has opened, which has these unfinished tasks.
 
         `tail_bytes` of each task's latest events stay in memory. Ended tasks are compacted and
         deleted after the times of `retention`, which each renewal of the lease checks.
         """
+        super().__init__(store, str(path or store.id))
         self.id: str = store.id
         self.path = path
-        """The journal's file, if it has one. Files of its tasks are stored beside it."""
+        """The journal's file, if it has one."""
         self.keyring = keyring
         """The keys of the journal's data directory, if it has some."""
+        self.blobs = blobs
+        """The files of its tasks, if it stores files."""
         self.epoch: int = store.epoch
         self.aliases: AliasTable = AliasTable(store, self._put)
         """Task ids that clients chose."""
         self.webhooks: WebhookTable = WebhookTable(store, self._put)
         """The webhooks of tasks."""
-        self._store = store
+        self._store: JournalStore = store
         self._pending: list[Pending] = []
         # When the first of them came.
         self._pending_since_s = 0.0
@@ -136,7 +131,6 @@ class Journal:
         self._forgotten_count = 0
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
         self._subscribers = Subscribers()
-        self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
         self.on_rows_changed: Callable[[Iterable[TaskRow]], None] | None = None
         """Called after each commit with the rows of tasks that it created, or whose state or
         metadata it changed. It must be fast and must not raise."""
@@ -251,40 +245,8 @@ class Journal:
             row = self._unfinished[task_id] = replace(row, head=head)
         return row
 
-    async def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> Batches:
-        """Return the sealed batches after the sequence `after`; the first begins at `after` + 1.
-
-        If there are events after `after`, at least one batch is returned, and more up to the limit.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-            JournalUnavailableError: the journal can't be read, or it was closed before the task
-                ended and has no further events.
-            CursorExpiredError: the events after `after` are past retention.
-        """
-        row = await self.row(task_id)
-        if after + 1 < row.first_available:
-            raise _cursor_expired(row, after)
-        if after >= row.head:
-            if self._is_closed and not row.is_ended:
-                raise self._closed_error()
-            return []
-        batches = await self._batches(task_id, after, limit_bytes)
-        with self._translate_errors():
-            first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
-        if first_sequence > after + 1 or not batches:
-            # Since its row was cached, the task was compacted or deleted.
-            self._forget(task_id)
-            row = await self.row(task_id)
-            if row.first_available <= after + 1:
-                raise JournalUnavailableError(str(self.path or self.id), DAMAGED)
-            raise _cursor_expired(row, after)
-        if first_sequence <= after:
-            batches[0] = trim_batch(batches[0], after)
-        return batches
-
     def read_tail(
-        self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
+        self, task_id: str, after: int, *, limit_bytes: int = READ_BYTES
     ) -> tuple[Batches, int, int, StateValue] | None:
         """Return the result of `read_next`, and that of `latest`, if they are in memory.
 
@@ -303,35 +265,6 @@ class Journal:
             return None
         batches, last = cached
         return batches, last or head, head, state
-
-    async def read_next(
-        self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
-    ) -> tuple[Batches, int]:
-        """Return the batches that `read` returns, and their last sequence.
-
-        Without batches, the sequence is `after`. It raises the errors of `read`.
-        """
-        cached = self.read_tail(task_id, after, limit_bytes=limit_bytes)
-        if cached is not None:
-            return cached[:2]
-        batches = await self.read(task_id, after, limit_bytes=limit_bytes)
-        return batches, last_sequence(batches[-1]) if batches else after
-
-    async def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
-        """Check that a reader that has all events up to `after` can continue there.
-
-        `epoch` is the epoch of the last batch that the reader has, or 0 if it is unknown.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-            CursorExpiredError: the following events are past retention, or the reader has events
-                that a power failure undid, so that other events may have their sequences now.
-        """
-        row = await self.row(task_id)
-        if not row.first_available - 1 <= after <= row.head:
-            raise _cursor_expired(row, after)
-        if epoch and after and await self._epoch_at(row, after) != epoch:
-            raise _cursor_expired(row, after)
 
     async def wait(self, task_id: str, after: int) -> None:
         """Wait until there is an event after `after` or the task has ended.
@@ -355,55 +288,6 @@ class Journal:
     def unsubscribe(self, task_id: str, listener: Callable[[], None]) -> None:
         """Remove a listener. Removing it twice has no effect."""
         self._subscribers.unsubscribe(task_id, listener)
-
-    async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
-        """Return the state of a task after sequence `at`, or after all events.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-            InvalidArgumentError: the task has no such sequence.
-            CursorExpiredError: the events up to `at` are past retention.
-        """
-        head = await self.head(task_id)
-        until = head if at is None else at
-        if not 0 <= until <= head:
-            raise InvalidArgumentError("at", f"the task has {head} events so far")
-        return (await self._fold(task_id, until)).snapshot()
-
-    async def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
-        """Return the stored snapshot of a task whose events are past retention, or None.
-
-        Raises:
-            JournalUnavailableError: the journal can't be read.
-        """
-        stored = await self._store.find_fold(task_id)
-        return None if stored is None else snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
-
-    async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
-        """Return the last sequence forwarded to a task, by origin task.
-
-        The origin task is the task that first wrote the events. `splice` uses these sequences to
-        skip events that were forwarded before a restart or in earlier turns.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-        """
-        return (await self._fold(task_id, await self.head(task_id))).forwarded_sequences
-
-    async def list(
-        self, query: task_service_pb2.ListTasksRequest
-    ) -> task_service_pb2.ListTasksResponse:
-        """Return a page of an account's tasks by status time, newest first, then by id.
-
-        Raises:
-            InvalidArgumentError: the page size or token is invalid.
-        """
-        size = parse_page_size(query)
-        last_row = parse_page_token(query.page_token)
-        # One row more shows whether there is a further page.
-        page = await self._store.list_rows(parse_filter(query), limit=size + 1, after=last_row)
-        has_more = len(page.rows) > size
-        return build_page(TaskPage(page.rows[:size], page.total), has_more=has_more)
 
     def list_unfinished(self) -> Sequence[TaskRow]:
         """Return the rows of all unfinished tasks."""
@@ -488,14 +372,6 @@ class Journal:
             self._is_closed = True
             for write in self._pending:
                 fail_write(write.receiver, self._closed_error())
-
-    async def _fold(self, task_id: str, until: int) -> Fold:
-        with self._translate_errors():
-            return await self._folds.fold(task_id, until)
-
-    def _translate_errors(self) -> AbstractContextManager[None]:
-        """Translate errors of damaged events, which the store does not parse."""
-        return translate_errors(self.path or Path(self.id))
 
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
@@ -654,11 +530,14 @@ class Journal:
                         self._cache_ended_row(row)
         return found
 
+    async def _check_open(self, row: TaskRow) -> None:
+        if self._is_closed and not row.is_ended:
+            raise self._closed_error()
+
     def _forget(self, task_id: str) -> None:
-        """Drop all caches of an ended task, so that the next access reads the store."""
+        super()._forget(task_id)
         self._forgotten_count += 1
         self._ended_rows.pop(task_id, None)
-        self._folds.drop(task_id)
         self._tails.drop(task_id)
 
     def _forget_all(self, task_ids: Iterable[str]) -> None:
@@ -669,17 +548,8 @@ class Journal:
         tail = self._tails.find(task_id)
         cached = None if tail is None else tail.read(after, limit_bytes=limit_bytes)
         if cached is None:
-            return await self._store.read(task_id, after, limit_bytes=limit_bytes)
+            return await super()._batches(task_id, after, limit_bytes)
         return cached
-
-    async def _epoch_at(self, row: TaskRow, sequence: int) -> int:
-        """Return the epoch of the batch that covers a sequence, or 0 if it is unknown."""
-        if sequence < row.first_available:
-            stored = await self._store.find_fold(row.task_id)
-            return stored.epoch if stored else 0
-        batches = await self._batches(row.task_id, sequence - 1, 0)
-        with self._translate_errors():
-            return parse_header(batches[0]).epoch if batches else 0
 
     def _count_open(self) -> Sequence[Reading]:
         """Return the number of unfinished tasks by agent and state, for metrics."""
@@ -691,11 +561,3 @@ class Journal:
 
     def _closed_error(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")
-
-
-def _cursor_expired(row: TaskRow, after: int) -> CursorExpiredError:
-    last_expired = row.first_available - 1
-    # A reader before the available events can start from the snapshot at the last expired sequence.
-    # A reader with events that do not exist starts from the current snapshot.
-    sequence = last_expired if after < last_expired else row.head
-    return CursorExpiredError(row.task_id, str(after), str(sequence))

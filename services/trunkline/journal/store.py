@@ -167,7 +167,82 @@ class TaskPage:
     total: int
 
 
-class JournalStore(Protocol):
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The lease on a journal at one moment."""
+
+    owner: str
+    """The process that has it or had it last, or "" if the journal was released."""
+    remaining_s: float
+    """Seconds until its end, or 0 if it is over."""
+
+    @property
+    def is_live(self) -> bool:
+        """A process owns the journal."""
+        return bool(self.owner) and self.remaining_s > 0
+
+
+class CommittedTasks(Protocol):
+    """Reads tasks that are committed: of one journal, or of all journals of a store.
+
+    All methods raise JournalUnavailableError if the store can't be read.
+    """
+
+    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+        """Return the batches that end after the sequence `after`, in order.
+
+        They are at least one if the task has any, and more up to the limit. The first one may begin
+        at `after` or before it.
+        """
+        ...
+
+    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
+        """Return the rows of those tasks that exist, with their current heads, by task id."""
+        ...
+
+    async def find_fold(self, task_id: str) -> StoredFold | None:
+        """Return the fold of a task, or None if the task is not compacted."""
+        ...
+
+    async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
+        """Return the task ids that aliases are bound to. The tasks may not exist."""
+        ...
+
+    async def find_webhooks(
+        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
+    ) -> list[WebhookRow]:
+        """Return webhooks of one task or of all, in any of the states, the newest first."""
+        ...
+
+    async def list_rows(
+        self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
+    ) -> TaskPage:
+        """Return rows by status time, newest first, then by id.
+
+        `after` is the status time and the id of the last row of the previous page.
+        """
+        ...
+
+
+class JournalReader(CommittedTasks, Protocol):
+    """Reads all journals of a store that several hosts share, without owning them."""
+
+    @property
+    def name(self) -> str:
+        """The name of the store in errors, without a secret."""
+        ...
+
+    @property
+    def store_id(self) -> str:
+        """The random id of the store, which all hosts that use it know."""
+        ...
+
+    async def find_leases(self, journal_ids: Collection[str]) -> dict[str, LeaseState]:
+        """Return the leases of those journals that exist, by journal id."""
+        ...
+
+
+class JournalStore(CommittedTasks, Protocol):
     """The durable events, rows and keys of one journal.
 
     The journal runs one of `commit`, `compact`, `delete_events` and `delete_tasks` at a time. All
@@ -198,39 +273,8 @@ class JournalStore(Protocol):
         """Write the group in one transaction."""
         ...
 
-    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
-        """Return the batches that end after the sequence `after`, in order.
-
-        They are at least one if the task has any, and more up to the limit. The first one may begin
-        at `after` or before it.
-        """
-        ...
-
-    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
-        """Return the rows of those tasks that exist, with their current heads, by task id."""
-        ...
-
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
         """Return those idempotency keys that are known and not expired at the age `now_ns`."""
-        ...
-
-    async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
-        """Return the task ids that aliases are bound to. The tasks may not exist."""
-        ...
-
-    async def find_webhooks(
-        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
-    ) -> list[WebhookRow]:
-        """Return webhooks of one task or of all, in any of the states, the newest first."""
-        ...
-
-    async def list_rows(
-        self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
-    ) -> TaskPage:
-        """Return rows by status time, newest first, then by id.
-
-        `after` is the status time and the id of the last row of the previous page.
-        """
         ...
 
     async def list_unfinished(self) -> list[TaskRow]:
@@ -256,10 +300,6 @@ class JournalStore(Protocol):
 
         Return the ids of the tasks that have no events left, which are then at the stage CLEARED.
         """
-        ...
-
-    async def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return the fold of a task, or None if the task is not compacted."""
         ...
 
     async def delete_tasks(self, task_ids: Sequence[str]) -> None:

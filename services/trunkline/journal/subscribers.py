@@ -15,6 +15,11 @@ class Subscribers:
         self._listeners: dict[str, set[Callable[[], None]]] = {}
 
     @property
+    def task_ids(self) -> frozenset[str]:
+        """The tasks with readers that wait, or with listeners."""
+        return frozenset(self._waiters) | frozenset(self._listeners)
+
+    @property
     def is_empty(self) -> bool:
         """There are no waiters and no listeners."""
         return not self._waiters and not self._listeners

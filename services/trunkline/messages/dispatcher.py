@@ -226,7 +226,9 @@ class Dispatcher:
         begun = delivery
         try:
             if not begun.task_id:
-                host = self._directory.get_agent_host(delivery.key.recipient)
+                host = self._directory.choose_host(
+                    delivery.key.recipient, context_id=envelope.correlation_id
+                )
                 task_id = allocate_task_id(host)
                 begun = await self._begin(delivery, task_id)
             outcome = await self._run_task(begun, envelope)

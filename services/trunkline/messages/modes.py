@@ -1,11 +1,11 @@
-"""Chooses the store of messages, once at the start: local, distributed, or auto."""
+"""Chooses the store of messages, once at the start: a file, the database, or Redis."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trunkline.core.encryption import Keyring
 from trunkline.core.settings import MessagingSettings
@@ -15,6 +15,9 @@ from trunkline.messages.redis_store import RedisMessageStore
 from trunkline.messages.sqlite_store import SqliteMessageStore
 from trunkline.messages.store import MessageStore
 
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
+
 logger = logging.getLogger(__name__)
 
 _ANSWER_S: Final = 5.0
@@ -23,21 +26,30 @@ _ANSWER_S: Final = 5.0
 
 @asynccontextmanager
 async def open_store(
-    table: MessagingSettings, *, path: Path, keyring: Keyring | None, mesh_mode: str = ""
+    table: MessagingSettings,
+    *,
+    path: Path,
+    keyring: Keyring | None,
+    database: "PostgresDatabase | None" = None,
+    mesh_mode: str = "",
 ) -> AsyncIterator[MessageStore]:
     """Open the store that the settings choose. The choice is logged, and lasts while it is open.
 
-    `mesh_mode` is the mode of the mesh's other processes, if it is known. If they are distributed,
-    `auto` does not choose the local mode, which would split conversations.
+    `auto` without Redis is the database, if there is one. `mesh_mode` is the mode of the mesh's
+    other processes, if it is known. If they are distributed, `auto` chooses no other mode, which
+    would split conversations.
 
     Raises:
         ConfigurationError: the distributed mode has no URL, or its server does not answer.
-        JournalUnavailableError: the file of the local mode can't be used.
+        JournalUnavailableError: the file of the local mode, or the database, can't be used.
     """
     async with AsyncExitStack() as stack:
         if table.mode == "local" or (table.mode == "auto" and not table.url):
             reason = "it is set" if table.mode == "local" else "messaging.url is not set"
-            yield await _open_local(stack, table, path, keyring, reason)
+            if table.mode == "auto" and database is not None:
+                yield await _open_database(stack, table, database, reason)
+            else:
+                yield await _open_local(stack, table, path, keyring, reason)
             return
         if not table.url:
             problem = "is not set, and the mode is `distributed`; give the address of Redis"
@@ -52,7 +64,10 @@ async def open_store(
                     f"{error.problem}, and other processes of this mesh use Redis; start again"
                 )
                 raise ConfigurationError("messaging.url", f"is no use: {problem}") from None
-            yield await _open_local(stack, table, path, keyring, str(error))
+            if database is not None:
+                yield await _open_database(stack, table, database, str(error))
+            else:
+                yield await _open_local(stack, table, path, keyring, str(error))
             return
         logger.info("messages.mode", extra={"mode": store.mode, "configured": table.mode})
         yield store
@@ -67,11 +82,25 @@ async def _open_local(
 ) -> MessageStore:
     store = SqliteMessageStore(path, queue_limit=table.queue_limit, keyring=keyring)
     await stack.enter_async_context(store)
-    extra = {"mode": store.mode, "configured": table.mode, "reason": reason, "file": str(path)}
+    _log_mode(store, table, {"reason": reason, "file": str(path)})
+    return store
+
+
+async def _open_database(
+    stack: AsyncExitStack, table: MessagingSettings, database: "PostgresDatabase", reason: str
+) -> MessageStore:
+    from trunkline.messages.postgres_store import PostgresMessageStore
+
+    store = await stack.enter_async_context(PostgresMessageStore.open(database, table))
+    _log_mode(store, table, {"reason": reason, "database": database.name})
+    return store
+
+
+def _log_mode(store: MessageStore, table: MessagingSettings, extra: Mapping[str, str]) -> None:
     # A warning if Redis was wanted: other processes of the mesh may use it.
     level = logging.WARNING if table.mode == "auto" and table.url else logging.INFO
+    extra = {"mode": store.mode, "configured": table.mode, **extra}
     logger.log(level, "messages.mode", extra=extra)
-    return store
 
 
 async def _open_distributed(

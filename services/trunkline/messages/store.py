@@ -1,4 +1,4 @@
-"""The interface of a message store, which the local and the distributed store implement.
+"""The interface of a message store, which stores in a file, in PostgreSQL and in Redis implement.
 
 A store holds messages, their deliveries and the rooms. The dispatcher
 (`trunkline.messages.dispatcher`) reads deliveries from the store, runs them as tasks of their
@@ -81,7 +81,7 @@ class MessageStore(Protocol):
 
     @property
     def mode(self) -> str:
-        """The mode: `local` or `distributed`."""
+        """The mode: `local`, `database` or `distributed`."""
 
     async def accept(self, messages: Sequence[NewMessage]) -> list[StoredEnvelope]:
         """Store messages and their deliveries, all or none, in one order.
@@ -99,9 +99,9 @@ class MessageStore(Protocol):
     def deliveries(self) -> AsyncIterator[Sequence[QueuedDelivery]]:
         """Yield the deliveries that this process has to make, each once, in order of positions.
 
-        The first batches contain the open deliveries of earlier processes. In the distributed mode,
-        processes share the conversations. If a process is gone, another process gets its
-        conversations. The number of deliveries in flight is bounded for each recipient and
+        The first batches contain the open deliveries of earlier processes. In the modes `database`
+        and `distributed`, processes share the conversations. If a process is gone, another process
+        gets its conversations. The number of deliveries in flight is bounded for each recipient and
         priority, so that an agent that is slow or away delays no other agent, and no urgent
         message.
         """

@@ -1,4 +1,4 @@
-"""The stored form of messages and deliveries, and the rules of accepting them, of both stores."""
+"""The stored form of messages and deliveries, and the rules of accepting them, of all stores."""
 
 import json
 from collections.abc import Mapping, Sequence

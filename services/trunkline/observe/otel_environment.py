@@ -2,6 +2,7 @@
 
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -16,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 
+# One for all signals of this process.
+_INSTANCE_ID: Final = str(uuid.uuid4())
 _PROTOCOLS: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
@@ -31,6 +34,8 @@ def make_resource(service_name: str) -> "Resource":
     defaults = {
         telemetry.SERVICE_NAME: service_name,
         telemetry.SERVICE_VERSION: version("trunkline"),
+        # Two replicas of an agent have the same name, and must not write the same series.
+        telemetry.SERVICE_INSTANCE_ID: _INSTANCE_ID,
     }
     configured = OTELResourceDetector().detect().attributes
     return Resource.create({key: defaults[key] for key in defaults if key not in configured})

@@ -65,6 +65,7 @@ ATTRIBUTE_LIMIT_CHARS: Final = 8 * 1024
 ERROR_TYPE: Final = "error.type"
 SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
+SERVICE_INSTANCE_ID: Final = "service.instance.id"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 HTTP_REQUEST_METHOD: Final = "http.request.method"

@@ -20,7 +20,7 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
-from trunkline.processes.database import open_database
+from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -89,6 +89,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 directory=directory,
                 settings=settings,
                 journals=journals,
+                database=database,
                 readiness=readiness,
                 audit=audit,
             )
@@ -100,9 +101,12 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         advertised = _advertise(settings, dialed)
         intake = SpanIntake(credentials, channels.get(unix_address))
         await stack.enter_async_context(intake)
-        adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
+        adapter = add_tool_adapter(
+            server, config, settings, directory, database=database, intake=intake
+        )
         _start_servers_at_load(agents, adapter, config)
-        messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
+        messages = add_messages(server, settings, directory, database)
+        messaging_mode = await stack.enter_async_context(messages)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.
@@ -110,9 +114,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         # Calls from this process to its own host use the Unix socket.
         channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
-        secret = settings.webhook_secret or load_or_create_secret(settings)
+        files = find_small_files(settings, database)
+        secret = settings.webhook_secret or await load_or_create_secret(settings, files)
         bridge = open_bridge(
-            directory, settings, webhook_secret=secret, audit=audit, service="trunkline"
+            directory, settings, files, webhook_secret=secret, audit=audit, service="trunkline"
         )
         bridge_addresses = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(
@@ -146,7 +151,6 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             ],
             joined=membership.registered,
             failed=host.lost,
-            standby=membership.standby,
             inventory=describe_inventory(
                 settings,
                 config,

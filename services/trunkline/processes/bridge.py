@@ -8,12 +8,14 @@ from dataclasses import replace
 from trunkline.core.identity import open_credentials
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import HostPort, Settings, check_exposure
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.client import ChannelPool, Directory, run_in_background
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.metrics.prometheus import open_prometheus_metrics
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
+from trunkline.processes.database import open_small_files
 from trunkline.processes.webhook_secret import load_secret
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
@@ -44,13 +46,14 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         directory = await stack.enter_async_context(Directory(channels, mesh))
-        secret = settings.webhook_secret or load_secret(settings)
+        files = await stack.enter_async_context(open_small_files(settings))
+        secret = settings.webhook_secret or await load_secret(settings, files)
         if not secret:
             problem = "webhook deliveries are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})
         audit = await stack.enter_async_context(open_audit_log(settings, process="bridge"))
         bridge = open_bridge(
-            directory, settings, webhook_secret=secret, audit=audit, service="bridge"
+            directory, settings, files, webhook_secret=secret, audit=audit, service="bridge"
         )
         addresses = await stack.enter_async_context(bridge)
         serving = ServiceStatus([{**addresses, **metrics}])
@@ -88,6 +91,7 @@ def check_addresses(settings: Settings) -> None:
 async def open_bridge(
     directory: Directory,
     settings: Settings,
+    files: SmallFiles,
     *,
     webhook_secret: str,
     audit: AuditLog | None,
@@ -99,22 +103,22 @@ async def open_bridge(
 
     With TLS, the addresses start with https:// and grpcs://.
 
-    Webhooks are delivered in the background. They are signed unless the secret is empty. Acts are
-    recorded if there is an audit log.
+    The versions of workflows are in `files`. Webhooks are delivered in the background. They are
+    signed unless the secret is empty. Acts are recorded if there is an audit log.
     """
     bridge = Bridge(
         directory,
         replace(settings, webhook_secret=webhook_secret),
         audit=audit,
-        catalog=_find_catalog(settings),
+        catalog=_find_catalog(settings, files),
         metrics=open_prometheus_metrics(service),
     )
     limits = ConnectionLimits(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
     )
     raise_open_file_limit(2 * settings.connection_limit)
-    files = CertificateFiles.from_settings(settings.tls)
-    certificate = ServerCertificate(files) if files else None
+    tls_files = CertificateFiles.from_settings(settings.tls)
+    certificate = ServerCertificate(tls_files) if tls_files else None
     async with serve_http(
         bridge.http,
         host=settings.http.host,
@@ -147,13 +151,13 @@ async def open_bridge(
             yield {"http": url, "a2a-grpc": f"{scheme}{bound['']}"}
 
 
-def _find_catalog(settings: Settings) -> WorkflowCatalog | None:
-    """Return the published workflows of the data directory, for GraphQL and the page."""
+def _find_catalog(settings: Settings, files: SmallFiles) -> WorkflowCatalog | None:
+    """Return the published workflows, for GraphQL and the page."""
     if not (settings.graphql.enabled or settings.page.enabled):
         return None
-    from trunkline.processes.workflow_catalog import DataFolderCatalog
+    from trunkline.processes.workflow_catalog import StoredWorkflows
 
-    return DataFolderCatalog(settings.data_dir)
+    return StoredWorkflows(files)
 
 
 def _grpc_addresses(settings: Settings) -> dict[str, HostPort]:

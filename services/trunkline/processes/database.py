@@ -1,10 +1,11 @@
 """The database of a process, if its settings name one."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles, SmallFiles
 from trunkline.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,9 +19,42 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
     Raises:
         ConfigurationError: the database can't be used with these settings.
     """
+    database = create_database(settings)
+    async with nullcontext() if database is None else database as opened:
+        yield opened
+
+
+def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
+    """Return the small files of the database, or without one of the data directory."""
+    if database is None:
+        return FolderFiles(settings.data_dir)
+    from trunkline.core.postgres.small_files import PostgresFiles
+
+    return PostgresFiles(database)
+
+
+@asynccontextmanager
+async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
+    """Yield the small files, for a process that needs the database for nothing else.
+
+    Raises:
+        ConfigurationError: the database can't be used with these settings.
+    """
+    async with open_database(settings) as database:
+        yield find_small_files(settings, database)
+
+
+def create_database(settings: Settings) -> "PostgresDatabase | None":
+    """Return the database of the setting `store`, or None. It connects when it is used.
+
+    Raises:
+        ConfigurationError: the database can't be used with these settings.
+    """
     if not settings.store:
-        yield None
-        return
+        if settings.files:
+            problem = "needs a database in `store`, or leave it out: files are beside the journals"
+            raise ConfigurationError("files", problem)
+        return None
     if settings.encryption_key or settings.encryption_key_file or settings.encryption_key_command:
         problem = "can't be used with an encryption key yet; let the database encrypt its disk"
         raise ConfigurationError("store", problem)
@@ -29,5 +63,4 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
     except ImportError:
         problem = "needs the package asyncpg; install `trunkline[postgres]`"
         raise ConfigurationError("store", problem) from None
-    async with PostgresDatabase(settings.store) as database:
-        yield database
+    return PostgresDatabase(settings.store)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.calls.agent_call import ChildLimits
@@ -24,6 +25,7 @@ from trunkline.core.settings import (
     dial_address,
     read_options,
 )
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
@@ -33,15 +35,18 @@ from trunkline.mesh.server.mesh_server import MeshServer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
-from trunkline.processes.database import open_database
+from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.journals import HostJournals
-from trunkline.processes.takeover import Takeover, adopt_journals, claim_standby_names
+from trunkline.processes.takeover import Takeover, adopt_journals
+from trunkline.processes.usage import open_usage_store
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.resources import OtherHosts
-from trunkline.tasks.usage_store import UsageStore
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
 
 
 class AgentReadiness:
@@ -71,12 +76,13 @@ class AgentReadiness:
 
 
 @asynccontextmanager
-async def open_host(
+async def open_host(  # noqa: PLR0913  collaborators and options, each by name
     agents: Sequence[Agent],
     *,
     directory: Directory,
     settings: Settings,
     journals: HostJournals,
+    database: "PostgresDatabase | None" = None,
     readiness: AgentReadiness | None = None,
     audit: AuditLog | None = None,
 ) -> AsyncIterator[TaskHost]:
@@ -111,6 +117,7 @@ async def open_host(
         client = directory.client_for_task(request.task_id)
         return (await client.tasks.AnswerApproval(request)).approval
 
+    files = find_small_files(settings, database)
     family = agents[0].card.name
     names = {agent.card.name for agent in agents}
     own = await journals.open_own(family, names)
@@ -119,7 +126,7 @@ async def open_host(
     try:
         async with (
             _open_budgets(settings) as budgets,
-            _run_lifespans(agents, settings, readiness or AgentReadiness()),
+            _run_lifespans(agents, settings, files, readiness or AgentReadiness()),
             TaskHost(
                 own.journal,
                 agents,
@@ -129,9 +136,10 @@ async def open_host(
                     answer_parent,
                     ContentResolver(directory, settings.allow_fetch).open,
                 ),
-                checkpoint_path=own.checkpoint_path,
+                memory=own.memory,
                 audit=audit,
                 budgets=budgets,
+                reader=await journals.open_reader(),
             ) as host,
         ):
             await adopt_journals(host, journals, family, directory)
@@ -142,20 +150,19 @@ async def open_host(
 
 @asynccontextmanager
 async def _open_budgets(settings: Settings) -> AsyncIterator[Budgets | None]:
-    """Open the budgets of the data directory, if the settings have budgets.
+    """Open the budgets, if the settings have budgets.
 
     Raises:
-        ConfigurationError, JournalUnavailableError: the file of usage can't be used.
+        ConfigurationError, JournalUnavailableError: the store of usage can't be used.
     """
     if not settings.limits.has_budgets:
         yield None
         return
-    with UsageStore(settings.data_dir) as store:
-        budgets = Budgets(store, settings.limits)
-        try:
-            yield budgets
-        finally:
-            budgets.close()
+    budgets = Budgets(open_usage_store(settings), settings.limits)
+    try:
+        yield budgets
+    finally:
+        await asyncio.to_thread(budgets.close)
 
 
 def apply_options(agent: Agent, settings: Settings) -> Agent:
@@ -216,7 +223,7 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
 
 @asynccontextmanager
 async def _run_lifespans(
-    agents: Sequence[Agent], settings: Settings, readiness: AgentReadiness
+    agents: Sequence[Agent], settings: Settings, files: SmallFiles, readiness: AgentReadiness
 ) -> AsyncIterator[None]:
     """Run the lifespans of the agents that have one, for the length of a block.
 
@@ -227,7 +234,7 @@ async def _run_lifespans(
             if agent.lifespan is not None:
                 name = agent.card.name
                 readiness.mark_absent(name)
-                opening = agent.lifespan(settings, partial(readiness.mark_changed, name))
+                opening = agent.lifespan(settings, files, partial(readiness.mark_changed, name))
                 await stack.enter_async_context(opening)
         yield
 
@@ -255,11 +262,12 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     messaging_mode: str = "",
     readiness: AgentReadiness | None = None,
 ) -> AsyncIterator[Membership]:
-    """Register a host, and let it take over journals and agent names of hosts that die.
+    """Register a host, and let it take over the journals of hosts that are gone.
 
     Agents that are not ready are served, and registered once they are. On leaving, the host refuses
     new tasks and open turns have `drain_grace_s` to end. The host is deregistered only then,
-    because these turns may still call its agents, and their readers need its address.
+    because these turns may still call its agents, and their readers need its address. Other hosts
+    of the same agents continue what remains.
     """
     readiness = readiness or AgentReadiness()
 
@@ -273,7 +281,9 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
             await readiness.wait_for_change()
             membership.update(describe())
 
-    async with Membership(registry, describe()) as membership:
+    async with Membership(
+        registry, describe(), read_load=lambda: describe_load(host)
+    ) as membership:
         takeover = Takeover(
             host,
             journals,
@@ -285,13 +295,11 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
         try:
             async with (
                 run_in_background(takeover.run()),
-                run_in_background(
-                    claim_standby_names(membership, directory, every_s=settings.lease_s / 3)
-                ),
                 run_in_background(register_changes()),
             ):
                 yield membership
         finally:
+            await takeover.announce_leave()
             await host.drain(settings.drain_grace_s)
 
 
@@ -307,7 +315,9 @@ def describe_host(
         host_id=host.journal.id,
         address=address,
         journal_ids=host.journals.ids,
+        store_id=host.journals.store_id,
         services=services,
+        load=describe_load(host),
         agents=[
             registry_service_pb2.AgentRegistration(
                 card=agent.card,
@@ -322,6 +332,13 @@ def describe_host(
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)
         ],
+    )
+
+
+def describe_load(host: TaskHost) -> registry_service_pb2.HostLoad:
+    """Return the load of a host, by which callers choose among the replicas of an agent."""
+    return registry_service_pb2.HostLoad(
+        open_turns=host.open_turns, refuses_tasks=not host.journals.accepts_tasks
     )
 
 
@@ -342,8 +359,8 @@ async def join_mesh(
 ) -> AsyncIterator[ServiceStatus]:
     """Serve agents at `settings.listen` and register them on the mesh at `settings.mesh`.
 
-    An agent that another live host has is on standby until that host is gone. On leaving, the host
-    refuses new tasks, and open turns have `drain_grace_s` to end.
+    Other hosts may run the same agents: all of them take new tasks. On leaving, the host refuses
+    new tasks, and open turns have `drain_grace_s` to end.
 
     Raises:
         ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
@@ -371,6 +388,7 @@ async def join_mesh(
                 directory=directory,
                 settings=settings,
                 journals=journals,
+                database=database,
                 readiness=readiness,
                 audit=audit,
             )
@@ -398,5 +416,4 @@ async def join_mesh(
             ready,
             joined=membership.registered,
             failed=host.lost,
-            standby=membership.standby,
         )

@@ -14,18 +14,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.sqlite import checkpoint_path, open_sqlite_memory
 from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.journal.artifacts import blob_folder
+from trunkline.journal.artifacts import BlobStore
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.catalog import JournalCatalog, JournalContents, OrphanedJournal
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteCatalog
-from trunkline.journal.store import JournalStore
+from trunkline.journal.store import JournalReader, JournalStore
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
+    from trunkline.journal.artifacts.postgres.objects import ObjectBucket
 
 logger = logging.getLogger(__name__)
 
@@ -35,26 +39,18 @@ class OpenJournal:
     """A journal that this process has opened."""
 
     journal: Journal
+    memory: AgentMemory
+    """What the agents of its tasks remember, which is taken over along with it."""
     path: Path
     is_new: bool = False
     """It was created by this process, so it contains no tasks of an earlier run."""
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """The file with the checkpoints of its tasks, which is taken over along with it."""
-        return self.checkpoint_path_for(self.path)
-
-    @staticmethod
-    def checkpoint_path_for(path: Path) -> Path:
-        """Return the checkpoint file of a journal, whose name does not end like a journal's."""
-        return Path(f"{path}.checkpoints")
 
 
 class HostJournals:
     """Chooses the journals that a host serves, and opens them.
 
-    The catalog has the journals. The files beside them, of checkpoints and of artifacts, are in the
-    data directory.
+    The catalog has the journals. The files of tasks are in the database, too, or in the data
+    directory. The files of checkpoints are in the data directory.
     """
 
     def __init__(self, settings: Settings, database: "PostgresDatabase | None") -> None:
@@ -115,6 +111,18 @@ class HostJournals:
         for name in free:
             if (journal := await self._open_other(name)) is not None:
                 yield journal
+
+    async def open_reader(self) -> JournalReader | None:
+        """Return a reader of all journals of the mesh, or None if each host has its own files.
+
+        Raises:
+            JournalUnavailableError: the database can't be read.
+        """
+        if self._database is None:
+            return None
+        from trunkline.journal.postgres import PostgresReader
+
+        return await PostgresReader.open(self._database)
 
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals whose hosts are gone or frozen; see `JournalCatalog`."""
@@ -221,13 +229,49 @@ class HostJournals:
         path = self._path(name)
         try:
             unfinished = await store.list_unfinished()
+            memory = await self._open_memory(path, store)
         except BaseException:
             await store.close(for_takeover=True)
             raise
         journal = Journal(
-            store, unfinished, retention=self._retention, path=path, keyring=self._keyring
+            store,
+            unfinished,
+            retention=self._retention,
+            path=path,
+            keyring=self._keyring,
+            blobs=self._open_blobs(store, path),
         )
-        return OpenJournal(journal, path)
+        return OpenJournal(journal, memory, path)
+
+    async def _open_memory(self, path: Path, store: JournalStore) -> AgentMemory:
+        """Open what the agents of a journal remember."""
+        if self._database is None:
+            return await open_sqlite_memory(path, self._keyring)
+        from trunkline.conversations.postgres import open_postgres_memory
+
+        return await open_postgres_memory(self._database, store.id, store.epoch)
+
+    def _open_blobs(self, store: JournalStore, path: Path) -> BlobStore:
+        """Return the store of the files of a journal's tasks."""
+        if self._database is None:
+            return FolderBlobStore(blob_folder(path), keyring=self._keyring)
+        from trunkline.journal.artifacts.postgres import PostgresBlobStore
+
+        return PostgresBlobStore(self._database, store.id, store.epoch, bucket=self._bucket)
+
+    @cached_property
+    def _bucket(self) -> "ObjectBucket | None":
+        if not self._settings.files:
+            return None
+        try:
+            from trunkline.journal.artifacts.postgres.objects import ObjectBucket
+        except ImportError:
+            problem = "needs the package obstore; install `trunkline[s3]`"
+            raise ConfigurationError("files", problem) from None
+        try:
+            return ObjectBucket(self._settings.files)
+        except ValueError as error:
+            raise ConfigurationError("files", f"can't be used: {error}") from error
 
     @cached_property
     def _catalog(self) -> JournalCatalog:
@@ -261,7 +305,7 @@ def _journal_name(family: str, number: int) -> str:
 
 def _remove_files(path: Path) -> None:
     """Remove the files beside a journal that was removed."""
-    checkpoints = OpenJournal.checkpoint_path_for(path)
+    checkpoints = checkpoint_path(path)
     for name in (checkpoints, f"{checkpoints}-wal", f"{checkpoints}-shm"):
         Path(name).unlink(missing_ok=True)
     shutil.rmtree(blob_folder(path), ignore_errors=True)

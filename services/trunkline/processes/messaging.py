@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trunkline.core.encryption import open_if_encrypting
 from trunkline.core.identity import open_credentials
@@ -29,8 +30,12 @@ from trunkline.messages.types import TYPES, load_type_plugins
 from trunkline.observe.audit import open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
+from trunkline.processes.database import open_database
 from trunkline.processes.registry import STOP_GRACE_S
 from trunkline.v1 import messaging_service_pb2_grpc, registry_service_pb2
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +66,9 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
         with suppress(TimeoutError):
             async with asyncio.timeout(_REGISTRY_TIMEOUT_S):
                 await directory.wait_for_change(0)
-        mode = await stack.enter_async_context(add_messages(server, settings, directory))
+        database = await stack.enter_async_context(open_database(settings))
+        adding = add_messages(server, settings, directory, database)
+        mode = await stack.enter_async_context(adding)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         member = registry_service_pb2.Host(
@@ -78,7 +85,10 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 @asynccontextmanager
 async def add_messages(
-    server: MeshServer, settings: Settings, directory: Directory
+    server: MeshServer,
+    settings: Settings,
+    directory: Directory,
+    database: "PostgresDatabase | None" = None,
 ) -> AsyncIterator[str]:
     """Add the messaging service to a server, and deliver messages in the block; yield the mode.
 
@@ -86,7 +96,7 @@ async def add_messages(
 
     Raises:
         ConfigurationError: a setting is wrong, or Redis can't be reached in the distributed mode.
-        JournalUnavailableError: the local store can't be used.
+        JournalUnavailableError: the local store or the database can't be used.
     """
     load_type_plugins()
     table = settings.messaging
@@ -95,7 +105,11 @@ async def add_messages(
         path = settings.data_dir / PRIVATE_FOLDER / "messages.db"
         keyring = open_if_encrypting(settings)
         opening = open_store(
-            table, path=path, keyring=keyring, mesh_mode=directory.messaging_mode()
+            table,
+            path=path,
+            keyring=keyring,
+            database=database,
+            mesh_mode=directory.messaging_mode(),
         )
         store = await stack.enter_async_context(opening)
         open_broker = partial(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.core.json_values import struct_json
 from trunkline.core.settings import ParticipantSettings, Settings
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerUnavailableError
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import find_delivered
@@ -105,7 +106,7 @@ class _ParticipantProxy:
 
     @asynccontextmanager
     async def _connect(
-        self, settings: Settings, on_change: Callable[[], None]
+        self, settings: Settings, _files: SmallFiles, on_change: Callable[[], None]
     ) -> AsyncIterator[None]:
         # Imported here, so that a process without participants does not load an HTTP client.
         from trunkline.mesh.client.breaker import BreakerSettings

@@ -21,9 +21,8 @@ def run(*agents: Agent) -> None:
     Reads the command line: `--mesh HOST:PORT` (or TRUNKLINE_MESH) is the mesh to join, `--listen
     HOST:PORT` the address to serve on, `--advertise HOST[:PORT]` the address that others use, and
     `--data DIR` the folder of the journal. Prints `ready agent=NAME grpc=HOST:PORT` for each agent
-    once it is registered. While another process serves an agent of that name, this process prints
-    `standby agent=NAME …` and takes over when the other one is gone. If it can't continue, it
-    exits with 1 and one line on stderr.
+    once it is registered. Any number of processes may serve one agent. If a process can't continue,
+    it exits with 1 and one line on stderr.
     """
     flags = _parse(agents)
     _quiet_grpc()

@@ -1,18 +1,17 @@
-"""Journals and agent names move between hosts: takeover after a death, and handover.
+"""Journals move between hosts: takeover after a death or a drain, and handover.
 
-A host takes over the journals of hosts that died. It hands over a journal whose tasks wait for
+A host takes over the journals of hosts that are gone. It hands over a journal whose tasks wait for
 input and need agents that another host runs.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from trunkline.core.runtime import next_tick
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import OrphanedJournal
 from trunkline.mesh.client import Backoff, Directory
@@ -30,24 +29,38 @@ logger = logging.getLogger(__name__)
 _ERROR_AFTER: Final = 3
 # The journals without tasks that a host keeps.
 _EMPTY_LIMIT: Final = 8
+# Checks for orphaned journals in a lease, and while journals change hosts.
+_CHECKS: Final = 4
+_ALERT_CHECKS: Final = 20
+# A host takes at most so many journals in a lease if others may take them, too. Before each, it
+# waits a fraction of a lease for each host with fewer open turns.
+_TURNS: Final = 10
+_RANK_STEPS: Final = 40
+_RANK_LIMIT: Final = 8
+# The longest time in which a host tells the registry that it leaves.
+_ANNOUNCE_S: Final = 2.0
+# Callers learn within this time that a host leaves, and choose another one.
+_NOTICE_S: Final = 0.2
 # The longest pause between tries to take over one journal.
 _MAX_PAUSE_S: Final = 60.0
 
 
 class Takeover:
-    """Checks the data directory for orphaned journals four times a lease.
+    """Takes over orphaned journals, of which it checks the store four times a lease.
 
-    - A host that runs all agents of a journal's unfinished tasks takes it over as soon as its lease
-      has ended.
+    - Hosts that run all agents of a journal's unfinished tasks take it over as soon as its lease
+      has ended. They take one journal each in turn, the host with the fewest open turns first, so
+      that the journals of a dead host are spread over the replicas of its agents.
     - Half a lease later any host takes it over. Tasks whose agents it does not run fail with an
       error that names the agent.
     - A host that has just started waits a lease and a half before that. After an outage of all
       hosts, each gets its own journal back.
     - If all tasks of a journal wait for input, only hosts that run one of their agents take it
       over, because only they can continue after an answer.
+    - A journal without unfinished tasks is taken over half a lease later, so that a host that
+      starts again gets its own journal back.
     - A journal without tasks is served as well, so that a delivery that had begun at its host gets
       the answer that it has no such task. A host keeps a few such journals, and removes others.
-    - A journal that a host released when it left is opened by the host on standby for its agents.
 
     `Handover` later passes a journal on if its waiting tasks need agents that this host lacks.
     """
@@ -74,21 +87,25 @@ class Takeover:
         )
         self._lease_s = lease_s
         self._describe = describe
-        self._standby = membership.standby.names
         self._registered = host.journals.ids
         self._served: frozenset[str] = frozenset()
+        self._orphaned: set[str] = set()
         self._empty: set[str] = set()
         self._alert_until_s = 0.0
         self._started_s = time.monotonic()
         self._backoff = TakeoverBackoff()
+        # A request may need a journal while it is taken over.
+        self._taking = asyncio.Lock()
+        host.journals.take_over = self.take_at_once
 
     async def run(self) -> None:
         """Check periodically, until canceled or until the host has lost its own journal."""
         was_checked = True
         while not self._host.lost.is_set():
-            await asyncio.sleep(self._lease_s / 4)
+            await self._wait()
             try:
-                await self._check()
+                await self._take_orphans()
+                await self._handover.run_once()
                 was_checked = True
             except JournalUnavailableError as error:
                 # The host continues with its own journals, and the next check may succeed.
@@ -96,27 +113,92 @@ class Takeover:
                     extra = {"path": error.path, "problem": error.problem}
                     logger.error("journals.not_checked", extra=extra)
                 was_checked = False
+            self._register()
 
-    async def _check(self) -> None:
-        orphans = await self._journals.find_orphans(rereads=self._may_be_released())
-        self._backoff.retain({orphan.journal_id for orphan in orphans})
-        for orphan in orphans:
-            if self._should_take(orphan):
-                await self._take_over(orphan)
-        await self._open_released()
-        await self._handover.run_once()
+    def _register(self) -> None:
+        """Register the host again if it serves other journals than before."""
         if self._host.journals.ids != self._registered:
             self._registered = self._host.journals.ids
             self._membership.update(self._describe())
 
-    def _may_be_released(self) -> bool:
-        """Return whether journals left the mesh within a lease: their hosts may release them."""
+    async def announce_leave(self) -> None:
+        """If another host runs our agents, give it our tasks when this host ends.
+
+        Callers choose that host for new tasks before this one refuses them.
+        """
+        agents = self._host.agents.keys()
+        replicas = [host for host in self._directory.hosts if agents & _list_hosted_agents(host)]
+        needed = self._host.journals.unfinished_agents
+        try:
+            if not await self._handover.has_successor(needed, replicas):
+                return
+        except JournalUnavailableError as error:
+            logger.warning("journals.not_checked", extra={"problem": error.problem})
+            return
+        self._host.journals.begin_leaving()
+        self._membership.update(self._describe())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ANNOUNCE_S):
+                await self._membership.registered.wait()
+                await asyncio.sleep(_NOTICE_S)
+
+    async def _wait(self) -> None:
+        """Wait a quarter of a lease, or less while journals change hosts."""
+        interval_s = self._lease_s / (_ALERT_CHECKS if self._is_alert() else _CHECKS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(interval_s):
+                while not self._note_departures():
+                    await self._directory.wait_for_change(self._directory.revision)
+
+    async def _take_orphans(self) -> None:
+        """Take over orphaned journals one at a time, in turn with the other hosts."""
+        while not self._host.lost.is_set():
+            orphan = await self._find_orphan()
+            others = [] if orphan is None else self._list_rivals(orphan)
+            own = (self._host.open_turns, self._host.journal.id)
+            if rank := sum(other < own for other in others):
+                # Hosts with fewer open turns go first, and may take this one.
+                await asyncio.sleep(min(rank, _RANK_LIMIT) * self._lease_s / _RANK_STEPS)
+                orphan = await self._find_orphan()
+            if orphan is None:
+                return
+            await self._take_over(orphan)
+            self._register()
+            if others:
+                await asyncio.sleep(self._lease_s / _TURNS)
+
+    async def _find_orphan(self) -> OrphanedJournal | None:
+        """Return the next journal that this host should take over, if there is one."""
+        orphans = await self._journals.find_orphans(rereads=self._is_alert())
+        self._orphaned = {orphan.journal_id for orphan in orphans}
+        self._backoff.retain(self._orphaned)
+        return next(filter(self._should_take, orphans), None)
+
+    def _list_rivals(self, orphan: OrphanedJournal) -> list[tuple[int, str]]:
+        """Return the other hosts that may take over a journal: their open turns and ids."""
+        return [
+            (host.load.open_turns, host.host_id)
+            for host in self._directory.hosts
+            # A dead host may be listed a little longer than its journal is leased.
+            if host.host_id not in {self._host.journal.id, *self._orphaned}
+            and not host.load.refuses_tasks
+            and host.agents
+            and orphan.agents <= _list_hosted_agents(host)
+        ]
+
+    def _note_departures(self) -> bool:
+        """Return whether journals have left the mesh since the last call."""
         before = self._served
         self._served = frozenset(
             journal_id for host in self._directory.hosts for journal_id in host.journal_ids
         )
-        if before - self._served:
-            self._alert_until_s = time.monotonic() + self._lease_s
+        if not before - self._served:
+            return False
+        self._alert_until_s = time.monotonic() + self._lease_s
+        return True
+
+    def _is_alert(self) -> bool:
+        """Return whether journals left the mesh within a lease: their hosts may release them."""
         return time.monotonic() < self._alert_until_s
 
     def _should_take(self, orphan: OrphanedJournal) -> bool:
@@ -125,6 +207,8 @@ class Takeover:
         if self._backoff.is_waiting(orphan.journal_id):
             return False
         ours = self._host.agents.keys()
+        if not orphan.agents:
+            return orphan.lost_for_s > self._lease_s / 2
         if orphan.agents <= ours:
             return True
         if orphan.is_only_waiting and not orphan.agents & ours:
@@ -132,20 +216,28 @@ class Takeover:
         known_for_s = min(orphan.lost_for_s, time.monotonic() - self._started_s - self._lease_s)
         return known_for_s > self._lease_s / 2
 
-    async def _open_released(self) -> None:
-        """Open the released journals of agents that this host was on standby for until now."""
-        before, self._standby = self._standby, self._membership.standby.names
-        for agent in sorted(before - self._standby):
-            await adopt_journals(self._host, self._journals, agent, self._directory)
+    async def take_at_once(self, journal_id: str) -> None:
+        """Take over a journal that a request needs, if its lease has ended and we run its agents.
+
+        Raises:
+            JournalUnavailableError: the store can't be read.
+        """
+        for orphan in await self._journals.find_orphans():
+            if orphan.journal_id == journal_id and orphan.agents <= self._host.agents.keys():
+                await self._take_over(orphan)
+                self._register()
 
     async def _take_over(self, orphan: OrphanedJournal) -> None:
+        async with self._taking:
+            if orphan.journal_id not in self._host.journals.hosts:
+                await self._adopt(orphan)
+
+    async def _adopt(self, orphan: OrphanedJournal) -> None:
         try:
             keeps_empty = self._count_empty() < _EMPTY_LIMIT
             journal = await self._journals.take_over(orphan, keeps_empty=keeps_empty)
             if journal is not None:
-                await self._host.journals.adopt(
-                    journal.journal, checkpoint_path=journal.checkpoint_path
-                )
+                await self._host.journals.adopt(journal.journal, journal.memory)
         except JournalUnavailableError as error:
             self._log_failure(orphan, error)
             return
@@ -229,28 +321,10 @@ async def adopt_journals(
             if journal.journal.has_tasks:
                 directory.expect_service(TOOL_SERVICE)
             try:
-                await host.journals.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
+                await host.journals.adopt(journal.journal, journal.memory)
             except JournalUnavailableError as error:
                 extra = {"path": journal.path, "problem": error.problem}
                 logger.error("journal.left_out", extra=extra)
-
-
-async def claim_standby_names(
-    membership: Membership, directory: Directory, *, every_s: float
-) -> None:
-    """Register agents on standby as soon as no other host has their names.
-
-    The check runs after each change of the mesh and every `every_s` seconds, because an update of
-    the directory may arrive before the registry's refusal.
-    """
-    loop = asyncio.get_running_loop()
-    while True:
-        revision = directory.revision
-        if revision:
-            membership.claim_names(membership.standby.names - directory.list_agents().keys())
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
-                await directory.wait_for_change(revision)
 
 
 # The pause, in leases, before a journal that came back is released again.
@@ -290,13 +364,15 @@ class Handover:
         for journal_id, agents in self._host.journals.find_missing_agents().items():
             # If the other host does not take a journal, this host takes it over again, and pauses.
             is_paused = time.monotonic() < self._paused_until_s.get(journal_id, 0.0)
-            if not is_paused and await self._has_successor(agents):
+            if not is_paused and await self.has_successor(agents, self._directory.hosts):
                 await self._release(journal_id)
 
-    async def _has_successor(self, agents: Set[str]) -> bool:
-        """Return True if a live host of this data directory runs all of the agents."""
-        for host in self._directory.hosts:
-            # A host's id is its own journal's, which lies in the directory that it checks.
+    async def has_successor(
+        self, agents: Set[str], hosts: Iterable[registry_service_pb2.Host]
+    ) -> bool:
+        """Return whether another of some live hosts shares our store and runs all of the agents."""
+        for host in hosts:
+            # A host's id is its own journal's, which lies in the store that it checks.
             if (
                 host.host_id != self._host.journal.id
                 and agents <= _list_hosted_agents(host)
@@ -329,5 +405,5 @@ class Handover:
 
 
 def _list_hosted_agents(host: registry_service_pb2.Host) -> frozenset[str]:
-    """Return the agents that a host runs, or is on standby for."""
-    return frozenset(agent.card.name for agent in host.agents) | frozenset(host.standby_agents)
+    """Return the agents that a host runs."""
+    return frozenset(agent.card.name for agent in host.agents)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trunkline.agents.plugins import (
     AgentPlugin,
@@ -21,6 +21,7 @@ from trunkline.mesh.server import MeshServer
 from trunkline.observe.audit import open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
+from trunkline.processes.database import open_database
 from trunkline.processes.registry import STOP_GRACE_S
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
@@ -28,8 +29,15 @@ from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_confi
 from trunkline.tools.sign_in_files import SignInFiles
 from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import (
+    PostgresUsedApprovals,
+    SqliteUsedApprovals,
+    UsedApprovals,
+)
 from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
 
 
 @asynccontextmanager
@@ -52,8 +60,14 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         directory = Directory(channels, mesh)
         intake = await stack.enter_async_context(SpanIntake(credentials, channels.get(mesh)))
+        database = await stack.enter_async_context(open_database(settings))
         adapter = add_tool_adapter(
-            server, load_mcp_config(settings), settings, directory, intake=intake
+            server,
+            load_mcp_config(settings),
+            settings,
+            directory,
+            database=database,
+            intake=intake,
         )
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
@@ -112,12 +126,14 @@ def add_tool_adapter(
     settings: Settings,
     directory: Directory,
     *,
+    database: "PostgresDatabase | None" = None,
     intake: SpanIntake | None = None,
 ) -> ToolAdapter:
     """Add the tool adapter to a server. Enter the returned adapter while the server runs.
 
     The adapter stores content that is too large for a tool's result on the host of the task, which
-    it finds by the directory. MCP servers send their spans to `intake`, if there is one.
+    it finds by the directory. Without a database, used approvals are in the data directory.
+    MCP servers send their spans to `intake`, if there is one.
     They start in the folder of the operator's file or else in the data directory, because many
     commands, such as npx, run programs of the folder, and the current folder may not be trusted.
     """
@@ -136,7 +152,7 @@ def add_tool_adapter(
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(
             adapter,
-            ApprovalGate(server.statements, UsedApprovals(settings.data_dir)),
+            ApprovalGate(server.statements, _find_used_approvals(settings, database)),
             agents=map_server_agents(config),
             options=settings.agent_options,
             artifacts=ArtifactClient(directory),
@@ -144,6 +160,14 @@ def add_tool_adapter(
         ),
     )
     return adapter
+
+
+def _find_used_approvals(settings: Settings, database: "PostgresDatabase | None") -> UsedApprovals:
+    if database is None:
+        return SqliteUsedApprovals(settings.data_dir)
+    from trunkline.core.postgres.small_files import PostgresFiles
+
+    return PostgresUsedApprovals(PostgresFiles(database))
 
 
 def map_server_agents(config: McpConfig) -> Mapping[str, Sequence[str]]:

@@ -1,8 +1,8 @@
-"""The published workflows of the data directory, for the bridge."""
+"""The published workflows of a mesh, for the bridge."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import AgentNotFoundError, ConfigurationError, InvalidArgumentError
 from trunkline.workflows.builders import workflow_to_dict
 from trunkline.workflows.definition import Workflow
@@ -12,65 +12,65 @@ from trunkline.workflows.versions import WorkflowVersions
 from trunkline_bridge.api.workflows.catalog import PublishedWorkflow, VersionDifferences
 
 
-class DataFolderCatalog:
-    """The published workflows of a data directory: a WorkflowCatalog of the bridge.
+class StoredWorkflows:
+    """The published workflows of a mesh: a WorkflowCatalog of the bridge.
 
     Names and versions come from callers, so they are compared with existing names and versions
     before a path is made of them.
     """
 
-    def __init__(self, data_dir: Path) -> None:
-        self._versions = WorkflowVersions(data_dir)
+    def __init__(self, files: SmallFiles) -> None:
+        self._versions = WorkflowVersions(files)
 
-    def list_names(self) -> Sequence[str]:
+    async def list_names(self) -> Sequence[str]:
         """Return the names, sorted."""
-        return self._versions.list_names()
+        return await self._versions.list_names()
 
-    def list_versions(self, name: str) -> Sequence[int]:
+    async def list_versions(self, name: str) -> Sequence[int]:
         """Return the versions of a workflow, oldest first."""
-        self._check_name(name)
-        return self._versions.list_versions(name)
+        await self._check_name(name)
+        return await self._versions.list_versions(name)
 
-    def read(self, name: str, version: int | None = None) -> PublishedWorkflow:
+    async def read(self, name: str, version: int | None = None) -> PublishedWorkflow:
         """Return a version, by default the current one."""
-        workflow = self._load(name, version)
+        workflow = await self._load(name, version)
         return PublishedWorkflow(
             name=name,
             version=workflow.version,
-            is_current=workflow.version == self._versions.current(name),
+            is_current=workflow.version == await self._versions.current(name),
             definition=workflow_to_dict(workflow),
         )
 
-    def draw(
+    async def draw(
         self, name: str, version: int | None = None, *, visited: Sequence[str], failed: str
     ) -> str:
         """Return a version as Mermaid text, with the path of a run on it."""
-        return draw_mermaid(self._load(name, version), RunPath(visited, failed))
+        return draw_mermaid(await self._load(name, version), RunPath(visited, failed))
 
-    def compare(self, name: str, old: int, new: int) -> VersionDifferences:
+    async def compare(self, name: str, old: int, new: int) -> VersionDifferences:
         """Return the differences of two versions."""
-        before, after = self._load(name, old), self._load(name, new)
+        before, after = await self._load(name, old), await self._load(name, new)
         return VersionDifferences(list_differences(before, after), compare_graphs(before, after))
 
-    def roll_back(self, name: str, version: int | None = None) -> int:
+    async def roll_back(self, name: str, version: int | None = None) -> int:
         """Let new tasks take a version, by default the one before the current; return it."""
-        self._check_version(name, version)
+        await self._check_version(name, version)
         try:
-            return self._versions.roll_back(name, version)
+            return await self._versions.roll_back(name, version)
         except ConfigurationError as error:
             raise InvalidArgumentError("version", error.problem) from error
 
-    def _load(self, name: str, version: int | None) -> Workflow:
-        self._check_version(name, version)
-        chosen = self._versions.current(name) if version is None else version
-        return self._versions.load(name, chosen)
+    async def _load(self, name: str, version: int | None) -> Workflow:
+        await self._check_version(name, version)
+        chosen = await self._versions.current(name) if version is None else version
+        return await self._versions.load(name, chosen)
 
-    def _check_version(self, name: str, version: int | None) -> None:
-        known = self.list_versions(name)
+    async def _check_version(self, name: str, version: int | None) -> None:
+        known = await self.list_versions(name)
         if version is not None and version not in known:
             numbers = ", ".join(map(str, known))
             raise InvalidArgumentError("version", f"there is no {version}; there are: {numbers}")
 
-    def _check_name(self, name: str) -> None:
-        if name not in self.list_names():
+    async def _check_name(self, name: str) -> None:
+        if name not in await self.list_names():
             raise AgentNotFoundError(name)

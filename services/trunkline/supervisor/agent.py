@@ -18,6 +18,7 @@ from trunkline.agents.followed_skills import set_skills
 from trunkline.core import runtime
 from trunkline.core.light_imports import light_imports
 from trunkline.core.settings import Settings, SupervisorSettings
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import PeerError
 from trunkline.mesh.client import Directory, run_in_background
 from trunkline.supervisor.inheritance import (
@@ -99,7 +100,9 @@ class Supervisor(Agent):
         return set_skills(self.card, [*self._own_skills, *inherited])
 
     @contextlib.asynccontextmanager
-    async def _follow_mesh(self, _: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+    async def _follow_mesh(
+        self, _: Settings, _files: SmallFiles, on_change: Callable[[], None]
+    ) -> AsyncIterator[None]:
         """Keep the card up to date for the length of a block, while agents come and go."""
         # The supervisor joins the mesh at the first call.
         on_change()
@@ -153,15 +156,14 @@ class Supervisor(Agent):
                 self.on_load(self._predict_agents(task, roster, state))
             await task.working()
         graph = await self._load_graph()
-        with contextlib.ExitStack() as stack:
-            if self._planner.is_model:
-                # Loaded with the graph.
-                from trunkline.supervisor.planner_memory import open_planner_memory
+        if self._planner.is_model:
+            # Loaded with the graph.
+            from trunkline.supervisor.planner_memory import PlannerMemory
 
-                turn = replace(turn, memory=stack.enter_context(open_planner_memory(task)))
-            # No stream modes: readers follow the journal.
-            async for _ in graph.astream(state, context=turn, stream_mode=[]):
-                pass
+            turn = replace(turn, memory=await PlannerMemory.load(task))
+        # No stream modes: readers follow the journal.
+        async for _ in graph.astream(state, context=turn, stream_mode=[]):
+            pass
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
         """Wait briefly until a starting mesh has the agents that the turn needs."""

@@ -188,7 +188,7 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
         )
         for number, piece in enumerate(pieces, start=1):
             await artifact.append(piece, last=number == len(pieces))
-    remember_turn(turn, "\n".join(filter(None, (answer.text, answer.status_text))))
+    await remember_turn(turn, "\n".join(filter(None, (answer.text, answer.status_text))))
     await task.enter(
         answer.state, answer.status_text or None, metadata=_build_metadata(task, answer)
     )
@@ -210,14 +210,14 @@ def _build_metadata(task: TurnRuntime, answer: CombinedAnswer) -> dict[str, Any]
 
 async def ask_user(turn: SupervisorTurn, question: str) -> None:
     """End the turn with a question of the supervisor itself."""
-    remember_turn(turn, question)
+    await remember_turn(turn, question)
     await turn.task.require_input(question)
 
 
-def remember_turn(turn: SupervisorTurn, reply: str) -> None:
+async def remember_turn(turn: SupervisorTurn, reply: str) -> None:
     """Store the reply for the planner's next turn, before it is published."""
     if turn.memory is not None:
-        turn.memory.add_turn(reply)
+        await turn.memory.add_turn(reply)
 
 
 class _Draft:

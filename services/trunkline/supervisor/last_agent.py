@@ -6,6 +6,7 @@ from trunkline.core import json_values
 from trunkline.errors import TrunklineError
 from trunkline.journal.fold import ROUTE_KEY
 from trunkline.mesh.client import Directory
+from trunkline.mesh.client.mesh_tasks import list_agent_tasks
 from trunkline.supervisor.roster import Roster
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import json_pb2, task_service_pb2
@@ -32,7 +33,7 @@ async def find_last_agent(task: TurnRuntime, directory: Directory, roster: Roste
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            response = await directory.client_for_agent(task.agent).tasks.ListTasks(request)
+            response = await list_agent_tasks(directory, request, skips_unreachable=True)
     except (TrunklineError, TimeoutError):
         # The last agent is only a hint: don't make the request wait or fail for it.
         return ""

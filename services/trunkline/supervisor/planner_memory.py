@@ -3,12 +3,10 @@
 Stored like the conversations of reasoning agents. Imports LangGraph, so load it lazily.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
 from trunkline.agents.reasoning.conversation import ConversationHistory
 from trunkline.tasks.content import message_text
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -18,22 +16,31 @@ from trunkline.v1 import message_pb2
 class PlannerMemory:
     """The conversation before a turn of a task. `add_turn` stores the turn in it."""
 
-    def __init__(self, task: TurnRuntime, conversation: ConversationHistory | None) -> None:
+    def __init__(self, task: TurnRuntime, conversation: ConversationHistory) -> None:
+        """`load` reads the conversation."""
         self._task = task
         self._conversation = conversation
 
+    @classmethod
+    async def load(cls, task: TurnRuntime) -> Self:
+        """Read the conversation of a task.
+
+        Raises:
+            JournalUnavailableError: it can't be read.
+        """
+        return cls(task, await ConversationHistory.load(task))
+
     def earlier_messages(self) -> list[BaseMessage]:
         """Return the messages of the conversation before this turn, oldest first."""
-        conversation = self._conversation
-        if conversation is None:
-            return self._task_messages()
-        messages = conversation.earlier_messages()
-        return messages if conversation.has_own_turns() else [*messages, *self._task_messages()]
+        messages = self._conversation.earlier_messages()
+        if self._conversation.has_own_turns():
+            return messages
+        return [*messages, *self._task_messages()]
 
-    def add_turn(self, answer: str) -> None:
+    async def add_turn(self, answer: str) -> None:
         """Store the turn: its message, and the answer or question."""
-        if self._conversation is not None and self._task.text and answer:
-            self._conversation.append([HumanMessage(self._task.text), AIMessage(answer)])
+        if self._task.text and answer:
+            await self._conversation.append([HumanMessage(self._task.text), AIMessage(answer)])
 
     def _task_messages(self) -> list[BaseMessage]:
         return [
@@ -41,14 +48,3 @@ class PlannerMemory:
             for message in self._task.history[:-1]
             if (text := message_text(message))
         ]
-
-
-@contextmanager
-def open_planner_memory(task: TurnRuntime) -> Iterator[PlannerMemory]:
-    """Open the memory for a turn. Without a data directory it has only the task's history."""
-    path = task.checkpoint_path
-    if path is None:
-        yield PlannerMemory(task, None)
-        return
-    with open_checkpoint_file(path, task.keyring) as file:
-        yield PlannerMemory(task, ConversationHistory(file, task))

@@ -166,6 +166,11 @@ class AdmissionControl:
             for agent in agents
         }
 
+    @property
+    def open_turns(self) -> int:
+        """The number of turns that were accepted and have not ended."""
+        return self._accepted
+
     def check(self, agent: str, account: str, *, is_child: bool) -> None:
         """Check that the host has room for one more turn of an agent, for an account.
 

@@ -5,13 +5,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import SmallFiles
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, message_pb2, task_pb2
 
-Lifespan: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
-"""Opened while an agent is served. It gets a function that reports a changed card; the agent joins
-the mesh at the first call of this function."""
+Lifespan: TypeAlias = Callable[
+    [Settings, SmallFiles, Callable[[], None]], AbstractAsyncContextManager[None]
+]
+"""Opened while an agent is served. It gets the settings and the small files of the mesh, and a
+function that reports a changed card; the agent joins the mesh at the first call of this function.
+"""
 
 
 class Agent:
@@ -58,7 +62,7 @@ class Agent:
         """The state of its circuit breaker, `closed`, `open` or `half-open`, or "" without it."""
         return ""
 
-    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+    async def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
         """Return the longest life of the task that a message begins, if it is limited."""
         return self.timeout_s
 

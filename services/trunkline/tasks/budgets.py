@@ -72,16 +72,20 @@ class Budgets:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`clock` returns the time in UTC."""
+        """`clock` returns the time in UTC. `close` closes the store."""
         self._store = store
         self._limits = limits
         self._clock = clock
-        # One thread, so that a check sees what was recorded before it.
+        # One thread, so that a check sees what was recorded before it. Only it uses the store.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-usage")
         self._unpriced: set[str] = set()
 
     def close(self) -> None:
-        """Wait until everything is recorded. Nothing can be checked afterwards."""
+        """Wait until everything is recorded, and close the store. It blocks.
+
+        Nothing can be checked afterwards.
+        """
+        self._executor.submit(self._store.close)
         self._executor.shutdown()
 
     async def check(self, account: str, caller: str, model: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Reads and stores the content of parts: in the part, beside the journal, on a host, on the web."""
+"""Reads and stores the content of parts: in the part, in a store, on a host, on the web."""
 
 import asyncio
 import hashlib
@@ -7,7 +7,6 @@ import logging
 import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -18,7 +17,7 @@ from trunkline.errors import (
     JournalUnavailableError,
     UnsupportedOperationError,
 )
-from trunkline.journal.artifacts import BlobStore, Reference, blob_folder, parse_reference
+from trunkline.journal.artifacts import BlobStore, Reference, parse_reference
 from trunkline.journal.artifacts.content import FileContent, iter_chunks
 from trunkline.journal.artifacts.references import exceeds_inline_limit
 from trunkline.journal.journal import Journal
@@ -42,22 +41,18 @@ class JournalFiles:
     def __init__(self, journal: Journal, open_remote: OpenRemote | None = None) -> None:
         self._journal = journal
         self._open_remote = open_remote
-        self.blobs: BlobStore | None = (
-            None
-            if journal.path is None
-            else BlobStore(blob_folder(journal.path), keyring=journal.keyring)
-        )
-        """None if the journal is in memory; parts then stay inline."""
+        self.blobs: BlobStore | None = journal.blobs
+        """None if the journal stores no files; parts then stay inline."""
 
     @property
     def local(self) -> BlobStore:
-        """The store beside the journal.
+        """The store of the journal's files.
 
         Raises:
-            UnsupportedOperationError: the journal is in memory and stores no files.
+            UnsupportedOperationError: the journal stores no files.
         """
         if self.blobs is None:
-            raise UnsupportedOperationError("a file", "this journal is not in a file itself")
+            raise UnsupportedOperationError("a file", "this journal stores none")
         return self.blobs
 
     async def has_task(self, task_id: str) -> bool:
@@ -225,13 +220,13 @@ async def sweep_once(
     if files.blobs is None:
         return set()
     missing: set[str] = set()
-    for task_id in await asyncio.to_thread(files.blobs.list_task_ids):
+    for task_id in await files.blobs.list_task_ids():
         if not has_slot(task_id) and not await files.has_task(task_id):
             missing.add(task_id)
         await asyncio.sleep(0)
     removed = missing & suspects
-    await asyncio.to_thread(files.blobs.remove, removed)
-    await asyncio.to_thread(files.blobs.remove_abandoned, datetime.now(UTC).timestamp())
+    await files.blobs.remove(removed)
+    await files.blobs.remove_abandoned()
     if removed:
         logger.info("artifacts.swept", extra={"tasks": len(removed)})
     return missing - removed

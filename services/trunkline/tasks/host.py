@@ -5,15 +5,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trunkline.conversations.memory import AgentMemory
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.settings import Settings
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
+    TaskEndedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -23,6 +24,8 @@ from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.journal.measurements import begin_commit_counts
+from trunkline.journal.store import JournalReader
+from trunkline.journal.stored_tasks import StoredTasks
 from trunkline.observe.audit import Action, AuditLog, process_actor
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
@@ -71,16 +74,19 @@ class TaskHost:
         *,
         settings: Settings | None = None,
         others: OtherHosts | None = None,
-        checkpoint_path: Path | None = None,
+        memory: AgentMemory | None = None,
         audit: AuditLog | None = None,
         budgets: Budgets | None = None,
+        reader: JournalReader | None = None,
     ) -> None:
         """Prepare to serve the primary journal.
 
         `others` are the ways to tasks and files of other hosts.
-        `checkpoint_path` is the file for the checkpoints of agents, beside the primary journal.
+        `memory` is what the agents of the primary journal remember; by default it is as short-lived
+        as the process.
         Messages that answer approvals are recorded in `audit`.
         With `budgets`, turns are refused and models are not called once a budget is used up.
+        With `reader`, the tasks of all journals in the store are read, also of hosts that are gone.
         """
         self._audit = audit
         self._settings = settings = settings or Settings()
@@ -88,8 +94,9 @@ class TaskHost:
         self._admissions = AdmissionControl(agents, settings)
         begin_commit_counts(agent.card.name for agent in agents)
         self._changes = TaskChanges()
+        stored = None if reader is None else StoredTasks(reader, poll_s=settings.lease_s / 4)
         retry = RetryPolicy(give_up_s=settings.webhook_give_up_s)
-        self.push_configs: PushConfigs = PushConfigs(Outbox(retry))
+        self.push_configs: PushConfigs = PushConfigs(Outbox(retry), stored)
         """The webhooks of the tasks in all journals, and their outbox."""
         self._watch = LoopWatch()
         self._resources = HostResources(
@@ -102,7 +109,7 @@ class TaskHost:
             others=OtherHosts(self._cancel_child, self._answer_parent, self._others.open_content),
         )
         self.journals: ServedJournals = ServedJournals(
-            journal, self._resources, self._changes, checkpoint_path=checkpoint_path
+            journal, self._resources, self._changes, memory=memory, stored=stored
         )
         """The journals that are served here."""
 
@@ -132,6 +139,11 @@ class TaskHost:
     def journal(self) -> Journal:
         """The primary journal."""
         return self.journals.primary.journal
+
+    @property
+    def open_turns(self) -> int:
+        """The number of turns that were accepted and have not ended."""
+        return self._admissions.open_turns
 
     @property
     def lost(self) -> asyncio.Event:
@@ -169,7 +181,7 @@ class TaskHost:
             PeerTimeoutError: the deadline passed before the task existed.
             JournalUnavailableError: the journal can't be written.
         """
-        host = self.journals.get_writable(message, submission)
+        host = await self.journals.get_writable(message, submission)
         agent = self.agents.get(agent_name)
         if agent is None:
             raise await host.build_absence_error(agent_name, message.task_id, submission.account)
@@ -199,7 +211,7 @@ class TaskHost:
             JournalUnavailableError: as `submit`; the future has the last two as well.
         """
         message = build_request(envelope, task_id=submission.task_id)
-        host = self.journals.get_writable(message, submission)
+        host = await self.journals.get_writable(message, submission)
         return await host.deliveries.deliver(agent_name, envelope, message, submission)
 
     def _record_answers(
@@ -229,14 +241,15 @@ class TaskHost:
             PeerUnavailableError: another host has the journal.
             JournalUnavailableError: the journal can't be read.
         """
-        host = self.journals.get(task_id)
-        await host.get_account_row(task_id, account)
-        return await host.journal.snapshot(task_id)
+        reader, _ = await self.journals.get_reader(task_id, account)
+        return await reader.snapshot(task_id)
 
     async def list(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
-        """List tasks of the account in all journals, newest status first.
+        """List tasks of the account in all journals that are served here, newest status first.
+
+        With `whole_store`, list those in all journals of the store, if hosts share it.
 
         Raises:
             InvalidArgumentError: the page size or the token is wrong.
@@ -245,11 +258,14 @@ class TaskHost:
         query = task_service_pb2.ListTasksRequest()
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS_ACCOUNT
-        pages = []
-        for host in tuple(self.journals.hosts.values()):
-            host.lease.check()
-            pages.append(await host.journal.list(query))
-        page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
+        if request.whole_store and self.journals.stored is not None:
+            page = await self.journals.stored.list(query)
+        else:
+            pages = []
+            for host in tuple(self.journals.hosts.values()):
+                host.lease.check()
+                pages.append(await host.journal.list(query))
+            page = pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
         if query.with_text:
             for summary in page.tasks:
                 await self.read_text(summary)
@@ -262,9 +278,10 @@ class TaskHost:
     async def read_text(self, summary: snapshot_pb2.TaskSummary) -> None:
         """Fill in the text of a task's first message. It stays empty if the task is gone."""
         host = self.journals.hosts.get(parse_journal_id(summary.task_id))
-        if host is not None:
+        reader = self.journals.stored if host is None else host.journal
+        if reader is not None:
             with suppress(TaskNotFoundError, JournalUnavailableError):
-                summary.text = await read_first_text(host.journal, summary.task_id)
+                summary.text = await read_first_text(reader, summary.task_id)
 
     async def watch(  # noqa: PLR0913  independent options
         self,
@@ -287,12 +304,11 @@ class TaskHost:
             CursorExpiredError: events after the cursor are past retention, or were lost.
             PeerUnavailableError: another host has the journal.
         """
-        host = self.journals.get(task_id)
-        row = await host.get_account_row(task_id, account)
+        reader, row = await self.journals.get_reader(task_id, account)
         if after is not None:
-            await check_cursor(host.journal, task_id, after, epoch)
+            await check_cursor(reader, task_id, after, epoch)
         return TaskWatch(
-            host.journal,
+            reader,
             task_id,
             after=row.head if after is None else after,
             with_snapshot=with_snapshot,
@@ -303,13 +319,17 @@ class TaskHost:
     async def blobs(self, task_id: str, *, account: str) -> BlobStore:
         """Return the store with the files of a task.
 
+        If its journal is not here, files can only be read; see `ServedJournals.acquire`.
+
         Raises:
             TaskNotFoundError: the account has no such task.
+            PeerUnavailableError: another host has the journal.
             UnsupportedOperationError: the journal stores no files.
         """
-        host = self.journals.get(task_id)
-        await host.get_account_row(task_id, account)
-        return host.files.local
+        await self.journals.get_reader(task_id, account)
+        journal_id = parse_journal_id(task_id)
+        # A store that hosts share reads the files of all journals.
+        return self.journals.hosts.get(journal_id, self.journals.primary).files.local
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Bind an id that a client chose to a task, which may not exist yet.
@@ -341,6 +361,8 @@ class TaskHost:
             JournalUnavailableError: a journal can't be read.
         """
         account = account or ANONYMOUS_ACCOUNT
+        if (stored := self.journals.stored) is not None:
+            return await stored.find_alias(account, alias) or ""
         for host in tuple(self.journals.hosts.values()):
             host.lease.check()
             task_id = await host.journal.aliases.find(account, alias)
@@ -364,8 +386,12 @@ class TaskHost:
             TaskNotFoundError: no such task of the account.
             TaskNotCancelableError: it has ended, or ended before the cancel took effect.
             PeerUnavailableError: the host has lost the task, or is shutting down.
+            TaskHostGoneError: as `ServedJournals.acquire`.
         """
-        host = self.journals.get(task_id)
+        try:
+            host = await self.journals.acquire(task_id, account)
+        except TaskEndedError as error:
+            raise TaskNotCancelableError(task_id, error.state) from None
         row = await host.get_account_row(task_id, account)
         execution = host.executions.find(task_id)
         if execution is None:
@@ -394,6 +420,7 @@ class TaskHost:
             TaskEndedError: it has ended.
             UnsupportedOperationError: its agent can't be paused.
             PeerUnavailableError: the host has lost the task, or its agent does not run here.
+            TaskHostGoneError: as `ServedJournals.acquire`.
         """
         return await self._set_paused(task_id, account, is_paused=True)
 
@@ -404,7 +431,7 @@ class TaskHost:
     async def _set_paused(
         self, task_id: str, account: str, *, is_paused: bool
     ) -> snapshot_pb2.TaskSnapshot:
-        host = self.journals.get(task_id)
+        host = await self.journals.acquire(task_id, account)
         row = await host.get_account_row(task_id, account)
         agent = self.agents.get(row.agent)
         if agent is None:
@@ -423,9 +450,10 @@ class TaskHost:
         Returns when the answer is journaled at the root task, whose next turn passes it on.
 
         Raises:
+            TaskHostGoneError: as `ServedJournals.acquire`.
             As `ApprovalRouter.answer`.
         """
-        host = self.journals.get(request.task_id)
+        host = await self.journals.acquire(request.task_id, request.account)
         host.lease.check()
         return await host.approval_router.answer(request)
 

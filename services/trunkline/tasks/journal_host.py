@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from trunkline.conversations.memory import AgentMemory
 from trunkline.errors import (
     AgentNotFoundError,
     TaskEndedError,
@@ -47,11 +47,10 @@ class JournalHost:
     An async context manager.
     """
 
-    def __init__(
-        self, journal: Journal, resources: HostResources, *, checkpoint_path: Path | None
-    ) -> None:
-        """`resources` are shared by all journals of the host."""
+    def __init__(self, journal: Journal, resources: HostResources, memory: AgentMemory) -> None:
+        """`resources` are shared by all journals of the host. `memory` is closed at the end."""
         self.journal = journal
+        self._memory = memory
         self._agents = resources.agents
         settings = resources.settings
         self.lease: JournalLease = JournalLease(journal, settings.lease_s, on_lost=self._stop)
@@ -68,7 +67,7 @@ class JournalHost:
         """The deadlines of the running tasks."""
         self.files: JournalFiles = JournalFiles(journal, resources.others.open_content)
         self.executions: TaskExecutions = TaskExecutions(
-            JournalResources(resources, journal, self.flush_scheduler, self.files, checkpoint_path),
+            JournalResources(resources, journal, self.flush_scheduler, self.files, memory),
             on_release=self._on_release,
         )
         self.terminator: TaskTerminator = TaskTerminator(self._group, self.executions)
@@ -111,7 +110,10 @@ class JournalHost:
         for execution in self.executions.all():
             if execution.termination is not None:
                 execution.termination.cancel()
-        await self._group.__aexit__(exc_type, exc, traceback)
+        try:
+            await self._group.__aexit__(exc_type, exc, traceback)
+        finally:
+            await self._memory.close()
 
     @property
     def lost(self) -> asyncio.Event:
@@ -139,13 +141,18 @@ class JournalHost:
         self.lease.release()
         await self.close()
 
-    async def close(self) -> None:
-        """Close the journal. Another host may take it over if its tasks need other agents."""
+    async def close(self, *, for_takeover: bool = False) -> None:
+        """Close the journal and the memory.
+
+        Another host takes it over if its tasks need agents that don't run here, or if
+        `for_takeover`.
+        """
+        await self._memory.close()
         with contextlib.suppress(TrunklineError):
             missing_agents = {
                 row.agent for row in self.journal.list_unfinished()
             } - self._agents.keys()
-            await self.journal.close(for_takeover=bool(missing_agents))
+            await self.journal.close(for_takeover=for_takeover or bool(missing_agents))
 
     def _expire(self, task_id: str) -> None:
         """Fail a task whose deadline has passed."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
+from trunkline.conversations.memory import AgentMemory
 from trunkline.core.settings import Settings
 from trunkline.journal.journal import Journal
 from trunkline.tasks.admission import AdmissionControl
@@ -61,5 +61,5 @@ class JournalResources:
     journal: Journal
     scheduler: FlushScheduler
     files: JournalFiles
-    checkpoint_path: Path | None
-    """The file for the checkpoints of agents, beside the journal, if checkpoints are stored."""
+    memory: AgentMemory
+    """What the agents remember."""

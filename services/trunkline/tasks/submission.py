@@ -313,8 +313,6 @@ class SubmitHandler:
         result.
         """
         task_id = submission.task_id or self._journal.new_task_id()
-        if not task_id.startswith(f"{self._journal.id}-"):
-            raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
         account = submission.account or ANONYMOUS_ACCOUNT
         is_new = await self._find_own_row(task_id, account) is None
         if self._budgets is not None and is_new:
@@ -333,7 +331,7 @@ class SubmitHandler:
         tree = admit_task(name, submission, self._settings.tree)
         self._admissions.check(name, account, is_child=submission.HasField("parent"))
         is_root = not submission.HasField("parent")
-        timeout_s = self._find_timeout_s(agent, stored, is_root=is_root)
+        timeout_s = await self._find_timeout_s(agent, stored, is_root=is_root)
         created = build_task_created(
             name, task_id, stored, submission, timeout_s=timeout_s, envelope=envelope
         )
@@ -508,13 +506,13 @@ class SubmitHandler:
             return None
         return await get_account_row(self._journal, task_id, account)
 
-    def _find_timeout_s(
+    async def _find_timeout_s(
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
         """Return the longest life of a new task, if it is limited."""
         own_s = self._settings.agent_timeout_s(agent.card.name)
         if own_s is None:
-            own_s = agent.find_time_limit_s(message)
+            own_s = await agent.find_time_limit_s(message)
         tree_s = self._settings.tree.timeout_s if is_root else None
         return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 

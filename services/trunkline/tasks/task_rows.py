@@ -5,7 +5,8 @@ from typing import Final
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import CursorExpiredError, TaskNotFoundError
 from trunkline.journal.batches import parse_batch
-from trunkline.journal.journal import Journal, TaskRow
+from trunkline.journal.store import TaskRow
+from trunkline.journal.task_reader import TaskReader
 from trunkline.tasks.content import message_text, part_content
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL
 from trunkline.v1 import message_pb2, snapshot_pb2
@@ -15,7 +16,7 @@ _TEXT_CHARS: Final = 200
 _DATA_BYTES: Final = 64 * 1024
 
 
-async def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+async def find_row(journal: TaskReader, task_id: str) -> TaskRow | None:
     """Return the row of a task, or None if the journal does not have it."""
     try:
         return await journal.row(task_id)
@@ -23,7 +24,7 @@ async def find_row(journal: Journal, task_id: str) -> TaskRow | None:
         return None
 
 
-async def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+async def get_account_row(journal: TaskReader, task_id: str, account: str) -> TaskRow:
     """Return the row of a task of the account; tasks of other accounts are reported as missing.
 
     Raises:
@@ -35,14 +36,14 @@ async def get_account_row(journal: Journal, task_id: str, account: str) -> TaskR
     return row
 
 
-async def wait_for_turn_end(journal: Journal, task_id: str) -> snapshot_pb2.TaskSnapshot:
+async def wait_for_turn_end(journal: TaskReader, task_id: str) -> snapshot_pb2.TaskSnapshot:
     """Wait until a task has ended or is interrupted, and return its snapshot."""
     while (row := await journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
         await journal.wait(task_id, row.head)
     return await journal.snapshot(task_id)
 
 
-async def read_first_text(journal: Journal, task_id: str) -> str:
+async def read_first_text(journal: TaskReader, task_id: str) -> str:
     """Return the begin of the text of a task's first message, or "" if it is not stored.
 
     A message without text has its data as JSON, unless that is large.

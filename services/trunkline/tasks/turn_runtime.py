@@ -2,10 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from trunkline.core.encryption import Keyring
+from trunkline.conversations.memory import AgentMemory
 from trunkline.core.json_values import build_struct, update_struct
 from trunkline.core.users import (
     User,
@@ -123,14 +122,9 @@ class TurnRuntime(TaskContext[Any]):
         return self._get_meter()
 
     @property
-    def checkpoint_path(self) -> Path | None:
-        """The file for checkpoints of agents, beside the journal, if checkpoints are stored."""
-        return self._resources.checkpoint_path
-
-    @property
-    def keyring(self) -> Keyring | None:
-        """The keys of the data directory, if it has keys."""
-        return self._resources.journal.keyring
+    def memory(self) -> AgentMemory:
+        """What the agents of the journal remember."""
+        return self._resources.memory
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent.

@@ -1,18 +1,14 @@
-"""The file with the usage of accounts, keys and models in each day and month of UTC.
-
-Processes with the same data directory share the file. Its methods block and are thread-safe.
-"""
+"""The usage of accounts, keys and models in each day and month of UTC."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol
 
 from trunkline.core.database import Database, Schema, open_read_only
 from trunkline.core.private_files import PRIVATE_FOLDER, create_private_data_folder
 
-# Older usage is deleted, since every caller of every day has a row.
 _DAY_RETENTION: Final = timedelta(days=62)
 _MONTH_RETENTION: Final = timedelta(days=400)
 _SCHEMA: Final = Schema("""
@@ -83,8 +79,37 @@ def periods(now: datetime) -> tuple[str, str]:
     return f"{now:%Y-%m-%d}", f"{now:%Y-%m}"
 
 
-class UsageStore:
-    """A usage file that is open for writing."""
+def oldest_periods(now: datetime) -> tuple[str, str]:
+    """Return the oldest day and month of which the usage is stored at a time.
+
+    Older usage is deleted, since every caller of every day has a row.
+    """
+    return periods(now - _DAY_RETENTION)[0], periods(now - _MONTH_RETENTION)[1]
+
+
+class UsageStore(Protocol):
+    """The usage that hosts share. Its methods block, and are called in one thread."""
+
+    def add(self, subjects: Sequence[Subject], usage: Usage, now: datetime) -> None:
+        """Add usage to the day and the month of each subject.
+
+        Raises:
+            JournalUnavailableError: the usage can't be written.
+        """
+
+    def read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
+        """Return the usage in periods by subjects, in the order of the keys.
+
+        Raises:
+            JournalUnavailableError: the usage can't be read.
+        """
+
+    def close(self) -> None:
+        """Close the store. Usage that can't be written any more is logged."""
+
+
+class SqliteUsageStore:
+    """A `UsageStore` in a file, which the hosts of a data directory share. It is thread-safe."""
 
     def __init__(self, data_dir: Path) -> None:
         """Open the file of a data directory, or create it.
@@ -98,12 +123,6 @@ class UsageStore:
         self._database = Database(path, _SCHEMA)
         # The day for which old usage was deleted last.
         self._pruned_day = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""
@@ -122,13 +141,12 @@ class UsageStore:
 
     def _prune(self, connection: sqlite3.Connection, now: datetime) -> None:
         """Delete old usage, once a day."""
-        day, month = periods(now)
+        day, _ = periods(now)
         if day != self._pruned_day:
             self._pruned_day = day
-            oldest_day, _ = periods(now - _DAY_RETENTION)
-            _, oldest_month = periods(now - _MONTH_RETENTION)
-            oldest = ((len(day), oldest_day), (len(month), oldest_month))
-            connection.executemany(_DELETE, oldest)
+            connection.executemany(
+                _DELETE, [(len(oldest), oldest) for oldest in oldest_periods(now)]
+            )
 
     def read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
         """Return the usage in periods by subjects, in the order of the keys.
@@ -150,7 +168,7 @@ def usage_path(data_dir: Path) -> Path:
 
 
 def list_usage(data_dir: Path, now: datetime) -> Iterator[tuple[str, Subject, Usage]]:
-    """Yield the usage in the day and the month of a time, by period and subject.
+    """Yield the usage in a data directory, in the day and the month of a time.
 
     Raises:
         JournalUnavailableError: the file can't be read.

@@ -5,13 +5,13 @@ from typing import Final
 
 from trunkline.core.task_states import TERMINAL, TURN_END, StateValue
 from trunkline.errors import InvalidArgumentError
-from trunkline.journal.journal import Journal
+from trunkline.journal.task_reader import TaskReader
 from trunkline.v1 import snapshot_pb2
 
 _READ_BYTES: Final = 64 * 1024
 
 
-async def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None:
+async def check_cursor(journal: TaskReader, task_id: str, after: int, epoch: int) -> None:
     """Check that a reader can continue after a cursor.
 
     Raises:
@@ -46,7 +46,7 @@ class TaskWatch:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: TaskReader,
         task_id: str,
         *,
         after: int,

@@ -49,8 +49,7 @@ class ArtifactWriter:
         """Add text, which continues the text before it, or a separate part, or a JSON object.
 
         `last` closes the artifact. Returns before the content is in the journal, unless too many
-        bytes are pending. Bytes over 64 KiB are stored beside the journal, and the part refers to
-        them.
+        bytes are pending. Bytes over 64 KiB are stored as a file, and the part refers to it.
 
         Raises:
             InvalidAgentResponseError: the content is of another type, the artifact is closed, or

@@ -108,6 +108,7 @@ async def open_mesh(
         await stack.enter_async_context(channels)
         server = MeshServer()
         server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
+        database = await stack.enter_async_context(open_database(settings))
         tools: AbstractAsyncContextManager[object] = nullcontext()
         if bundled.names or settings.mcp_file is not None:
             # These import LangGraph and MCP, which tests without agents of plugins or tools do not
@@ -118,7 +119,7 @@ async def open_mesh(
 
             plugins = load_plugins() if bundled.names else {}
             config = load_mcp_config(settings, plugins)
-            tools = add_tool_adapter(server, config, settings, directory)
+            tools = add_tool_adapter(server, config, settings, directory, database=database)
             built = build_agents(
                 settings, config, directory, plugins=plugins, names=bundled.names, others=agents
             )
@@ -126,7 +127,6 @@ async def open_mesh(
         agents = [bundled.with_model(agent) for agent in agents]
         if unknown := sorted(set(bundled.models) - {agent.card.name for agent in agents}):
             raise ConfigurationError(f"models[{unknown[0]!r}]", "the mesh has no such agent")
-        database = await stack.enter_async_context(open_database(settings))
         journals = HostJournals(settings, database)
         hosts = await stack.enter_async_context(
             open_host(
@@ -134,6 +134,7 @@ async def open_mesh(
                 directory=directory,
                 settings=settings,
                 journals=journals,
+                database=database,
                 readiness=readiness,
             )
         )

@@ -1,8 +1,6 @@
 """Refuses calls that need approval unless exactly this call was approved."""
 
-import asyncio
 import hashlib
-from datetime import UTC, datetime
 
 from trunkline.core.identity import Role, StatementVerifier
 from trunkline.core.users import named_account
@@ -62,7 +60,7 @@ class ApprovalGate:
         if request.HasField("continuation"):
             # The approved call asked a question, and this call has the answer.
             use, sealed = self._used.use_continuation, _seal(digest, request.continuation)
-        if not await asyncio.to_thread(use, sealed, datetime.now(UTC)):
+        if not await use(sealed):
             raise _refuse(request, label, "its approval was used; request another one")
 
     async def expect_answer(
@@ -75,7 +73,7 @@ class ApprovalGate:
         """
         if request.approval_id and not question.task_handle:
             sealed = _seal(request.approval_digest, question)
-            await asyncio.to_thread(self._used.allow_continuation, sealed, datetime.now(UTC))
+            await self._used.allow_continuation(sealed)
 
     async def _check_proof(
         self, request: tool_service_pb2.CallToolRequest, label: str, digest: str

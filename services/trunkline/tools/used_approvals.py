@@ -1,14 +1,15 @@
-"""The file of the approvals that were used. Each allows one call, also after a restart.
+"""The approvals that were used. Each allows one call, over all tool adapters and restarts."""
 
-Tool adapters with the same data directory share the file.
-"""
-
-from datetime import datetime, timedelta
+import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trunkline.core.database import Database, Schema
 from trunkline.core.private_files import PRIVATE_FOLDER, create_private_data_folder
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres.small_files import PostgresFiles
 
 RETENTION: Final = timedelta(hours=25)
 """The time for which a used approval is stored. The statement that proves it is valid for a day,
@@ -24,59 +25,98 @@ CREATE INDEX IF NOT EXISTS used_approvals_by_time ON used_approvals (used_at);
 CREATE TABLE IF NOT EXISTS continuations (digest TEXT PRIMARY KEY, asked_at REAL NOT NULL)
 WITHOUT ROWID;
 """)
+_USED: Final = "used-approvals"
+_CONTINUATIONS: Final = "continuations"
 
 
-class UsedApprovals:
-    """The used approvals of a data directory.
+class UsedApprovals(Protocol):
+    """The used approvals that tool adapters share.
+
+    A record is durable when its method returns. If a method raises JournalUnavailableError, the
+    approval may count as used, so that no outcome allows a second call.
+    """
+
+    async def use(self, digest: str) -> bool:
+        """Record that an approval is used now; return False if it was used before.
+
+        Raises:
+            ConfigurationError: the folder of the records can't be used.
+            JournalUnavailableError: the records can't be read or written.
+        """
+
+    async def allow_continuation(self, digest: str) -> None:
+        """Record that a call that used its approval asked, and may be made again.
+
+        Raises:
+            ConfigurationError, JournalUnavailableError: as `use`.
+        """
+
+    async def use_continuation(self, digest: str) -> bool:
+        """Record that a call that asked is made again; return False if it may not be.
+
+        Raises:
+            ConfigurationError, JournalUnavailableError: as `use`.
+        """
+
+
+class SqliteUsedApprovals:
+    """A `UsedApprovals` in a file of a data directory, for the tool adapters of one machine.
 
     People approve calls, so each use opens the file and closes it again.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        retention: timedelta = RETENTION,
+        continuation_retention: timedelta = CONTINUATION_RETENTION,
+    ) -> None:
         """The file is created at the first use: most meshes have no calls that need approval."""
         self.path: Path = data_dir / PRIVATE_FOLDER / "used-approvals.db"
         """The path of the file."""
+        self._retention_s = retention.total_seconds()
+        self._continuation_retention_s = continuation_retention.total_seconds()
 
-    def use(self, digest: str, now: datetime) -> bool:
-        """Record that an approval is used now; return False if it was used before. Blocks.
+    async def use(self, digest: str) -> bool:
+        """Record that an approval is used now; see `UsedApprovals`."""
+        return await asyncio.to_thread(self._use, digest)
 
-        The record is on the disk when this returns.
+    async def allow_continuation(self, digest: str) -> None:
+        """Record that a call may be made again; see `UsedApprovals`."""
+        await asyncio.to_thread(self._allow_continuation, digest)
 
-        Raises:
-            ConfigurationError: the folder can't be used.
-            JournalUnavailableError: the file can't be read or written.
-        """
-        ended = (now - RETENTION).timestamp()
+    async def use_continuation(self, digest: str) -> bool:
+        """Record that a call is made again; see `UsedApprovals`."""
+        return await asyncio.to_thread(self._use_continuation, digest)
+
+    def _use(self, digest: str) -> bool:
+        now_s = datetime.now(UTC).timestamp()
         with self._open() as database, database.write() as connection:
-            connection.execute("DELETE FROM used_approvals WHERE used_at < ?", (ended,))
+            connection.execute(
+                "DELETE FROM used_approvals WHERE used_at <= ?", (now_s - self._retention_s,)
+            )
             added = connection.execute(
-                "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now.timestamp())
+                "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now_s)
             )
             return added.rowcount == 1
 
-    def allow_continuation(self, digest: str, now: datetime) -> None:
-        """Record that a call that used its approval asked, and may be made again. Blocks.
-
-        Raises:
-            ConfigurationError, JournalUnavailableError: as `use`.
-        """
-        ended = (now - CONTINUATION_RETENTION).timestamp()
+    def _allow_continuation(self, digest: str) -> None:
+        now_s = datetime.now(UTC).timestamp()
         with self._open() as database, database.write() as connection:
-            connection.execute("DELETE FROM continuations WHERE asked_at < ?", (ended,))
             connection.execute(
-                "INSERT OR REPLACE INTO continuations VALUES (?, ?)", (digest, now.timestamp())
+                "DELETE FROM continuations WHERE asked_at <= ?",
+                (now_s - self._continuation_retention_s,),
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO continuations VALUES (?, ?)", (digest, now_s)
             )
 
-    def use_continuation(self, digest: str, now: datetime) -> bool:
-        """Record that a call that asked is made again; return False if it may not be. Blocks.
-
-        Raises:
-            ConfigurationError, JournalUnavailableError: as `use`.
-        """
+    def _use_continuation(self, digest: str) -> bool:
         with self._open() as database, database.write() as connection:
             removed = connection.execute(
-                "DELETE FROM continuations WHERE digest = ? AND asked_at >= ?",
-                (digest, (now - CONTINUATION_RETENTION).timestamp()),
+                "DELETE FROM continuations WHERE digest = ? AND asked_at > ?",
+                (digest, datetime.now(UTC).timestamp() - self._continuation_retention_s),
             )
             return removed.rowcount == 1
 
@@ -84,3 +124,32 @@ class UsedApprovals:
         create_private_data_folder(self.path.parent)
         # A commit survives a power failure.
         return Database(self.path, _SCHEMA, synchronous="full")
+
+
+class PostgresUsedApprovals:
+    """A `UsedApprovals` in a database, for the tool adapters of all machines."""
+
+    def __init__(
+        self,
+        files: "PostgresFiles",
+        *,
+        retention: timedelta = RETENTION,
+        continuation_retention: timedelta = CONTINUATION_RETENTION,
+    ) -> None:
+        self._files = files
+        self._retention = retention
+        self._continuation_retention = continuation_retention
+
+    async def use(self, digest: str) -> bool:
+        """Record that an approval is used now; see `UsedApprovals`."""
+        await self._files.delete_old(_USED, age=self._retention)
+        return await self._files.replace(f"{_USED}/{digest}", b"", expected=None)
+
+    async def allow_continuation(self, digest: str) -> None:
+        """Record that a call may be made again; see `UsedApprovals`."""
+        await self._files.write(f"{_CONTINUATIONS}/{digest}", b"")
+
+    async def use_continuation(self, digest: str) -> bool:
+        """Record that a call is made again; see `UsedApprovals`."""
+        await self._files.delete_old(_CONTINUATIONS, age=self._continuation_retention)
+        return await self._files.delete(f"{_CONTINUATIONS}/{digest}")

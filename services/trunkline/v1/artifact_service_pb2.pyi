@@ -167,7 +167,7 @@ class UploadArtifactResponse(_message.Message):
     size_bytes: _builtins.int
     """The number of bytes stored."""
     sha256: _builtins.str
-    """The SHA-256 of the bytes stored, in hexadecimal."""
+    """The SHA-256 of the bytes stored, in hexadecimal. It may be empty while the content is incomplete."""
     url: _builtins.str
     """The URL for `Part.url`; empty until the content is complete."""
     def __init__(

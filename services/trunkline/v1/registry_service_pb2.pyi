@@ -19,6 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -98,6 +103,8 @@ class Host(_message.Message):
     STANDBY_AGENTS_FIELD_NUMBER: _builtins.int
     IDENTITY_FIELD_NUMBER: _builtins.int
     MESSAGING_MODE_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
@@ -107,6 +114,10 @@ class Host(_message.Message):
     messaging_mode: _builtins.str
     """The mode in which its messaging service stores messages: `local` or `distributed`. It is empty
     without a messaging service.
+    """
+    store_id: _builtins.str
+    """The id of the store whose tasks it reads, also those of other hosts. It is empty if its tasks
+    are in files.
     """
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -125,8 +136,13 @@ class Host(_message.Message):
         """Set by the registry: alive until then."""
 
     @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def standby_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Agents it runs that another host serves: it stands by, and can go on with tasks of theirs."""
+        """Hosts of earlier builds set it: their agents that another host served. It is not read."""
+
+    @_builtins.property
+    def load(self) -> Global___HostLoad:
+        """How busy it is. The registry sets it to the latest report."""
 
     def __init__(
         self,
@@ -140,14 +156,42 @@ class Host(_message.Message):
         standby_agents: _abc.Iterable[_builtins.str] | None = ...,
         identity: _builtins.str = ...,
         messaging_mode: _builtins.str = ...,
+        load: Global___HostLoad | None = ...,
+        store_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents", "store_id", b"store_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class HostLoad(_message.Message):
+    """How busy a host is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_TURNS_FIELD_NUMBER: _builtins.int
+    REFUSES_TASKS_FIELD_NUMBER: _builtins.int
+    open_turns: _builtins.int
+    """Turns that it has accepted and that are not over, with those that wait for room."""
+    refuses_tasks: _builtins.bool
+    """It takes no new tasks, because it is leaving or can't write its journal."""
+    def __init__(
+        self,
+        *,
+        open_turns: _builtins.int = ...,
+        refuses_tasks: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["open_turns", b"open_turns", "refuses_tasks", b"refuses_tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostLoad: _TypeAlias = HostLoad  # noqa: Y015
 
 @_typing.final
 class RegisterRequest(_message.Message):
@@ -204,16 +248,22 @@ class KeepAliveRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_ID_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The host."""
+    @_builtins.property
+    def load(self) -> Global___HostLoad:
+        """Its load now."""
+
     def __init__(
         self,
         *,
         host_id: _builtins.str = ...,
+        load: Global___HostLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id", "load", b"load"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -250,16 +300,22 @@ class HoldLeaseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_ID_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The host."""
+    @_builtins.property
+    def load(self) -> Global___HostLoad:
+        """Its load now."""
+
     def __init__(
         self,
         *,
         host_id: _builtins.str = ...,
+        load: Global___HostLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id", "load", b"load"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -376,12 +432,17 @@ class WatchAgentsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    WITH_LOADS_FIELD_NUMBER: _builtins.int
+    with_loads: _builtins.bool
+    """Whether the reader wants responses with only the loads."""
     def __init__(
         self,
+        *,
+        with_loads: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["with_loads", b"with_loads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -389,9 +450,32 @@ Global___WatchAgentsRequest: _TypeAlias = WatchAgentsRequest  # noqa: Y015
 
 @_typing.final
 class WatchAgentsResponse(_message.Message):
-    """The living hosts as they are now, whole: a reader keeps the last one it got."""
+    """The living hosts as they are now, whole: a reader keeps the last one it got. Or, with the revision
+    of the response before, only their loads.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LoadsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___HostLoad: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___HostLoad | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     REVISION_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
@@ -399,8 +483,9 @@ class WatchAgentsResponse(_message.Message):
     REVOKED_INSTANCES_FIELD_NUMBER: _builtins.int
     HAS_MISSING_JOURNALS_FIELD_NUMBER: _builtins.int
     LOST_HOSTS_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Counts up with every change."""
+    """Counts up with every change but those of loads."""
     is_partial: _builtins.bool
     """The registry was started less than a lease ago: hosts that a reader knows from before may not
     have registered again yet.
@@ -421,6 +506,10 @@ class WatchAgentsResponse(_message.Message):
     def lost_hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
         """As in ListAgentsResponse."""
 
+    @_builtins.property
+    def loads(self) -> _containers.MessageMap[_builtins.str, Global___HostLoad]:
+        """The loads of the hosts by their ids. If it is set, nothing but the loads has changed."""
+
     def __init__(
         self,
         *,
@@ -430,10 +519,11 @@ class WatchAgentsResponse(_message.Message):
         revoked_instances: _abc.Iterable[_builtins.str] | None = ...,
         has_missing_journals: _builtins.bool = ...,
         lost_hosts: _abc.Iterable[Global___Host] | None = ...,
+        loads: _abc.Mapping[_builtins.str, Global___HostLoad] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_missing_journals", b"has_missing_journals", "hosts", b"hosts", "is_partial", b"is_partial", "lost_hosts", b"lost_hosts", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_missing_journals", b"has_missing_journals", "hosts", b"hosts", "is_partial", b"is_partial", "loads", b"loads", "lost_hosts", b"lost_hosts", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,9 +77,9 @@ class RegistryServiceServicer:
     """
 
     def Register(self, request, context):
-        """Registers a host on the mesh under a lease, or replaces its earlier registration.
-        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
-        last registration owns the id, the address and the journals: an earlier owner counts as gone.
+        """Registers a host on the mesh under a lease, or replaces its earlier registration. Any number of
+        hosts may run an agent: they are its replicas. The last registration owns the id, the address
+        and the journals: an earlier owner counts as gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +116,7 @@ class RegistryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchAgents(self, request, context):
-        """Yields the living hosts now and whenever they change.
+        """Yields the living hosts now and whenever they change, and on request their loads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,9 @@ class RegistryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RegistryServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]
-    """Registers a host on the mesh under a lease, or replaces its earlier registration.
-    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
-    last registration owns the id, the address and the journals: an earlier owner counts as gone.
+    """Registers a host on the mesh under a lease, or replaces its earlier registration. Any number of
+    hosts may run an agent: they are its replicas. The last registration owns the id, the address
+    and the journals: an earlier owner counts as gone.
     """
     KeepAlive: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -50,7 +50,7 @@ class RegistryServiceStub:
     ListAgents: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.ListAgentsRequest, _registry_service_pb2.ListAgentsResponse]
     """Lists the living hosts and their agents."""
     WatchAgents: _grpc.UnaryStreamMultiCallable[_registry_service_pb2.WatchAgentsRequest, _registry_service_pb2.WatchAgentsResponse]
-    """Yields the living hosts now and whenever they change."""
+    """Yields the living hosts now and whenever they change, and on request their loads."""
     ReleaseJournals: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.ReleaseJournalsRequest, _registry_service_pb2.ReleaseJournalsResponse]
     """Frees journals whose owner is gone. The next host that registers a journal owns it. Only
     processes of the mesh's owner may call it.
@@ -62,9 +62,9 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]  # type: ignore[assignment]
-    """Registers a host on the mesh under a lease, or replaces its earlier registration.
-    FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
-    last registration owns the id, the address and the journals: an earlier owner counts as gone.
+    """Registers a host on the mesh under a lease, or replaces its earlier registration. Any number of
+    hosts may run an agent: they are its replicas. The last registration owns the id, the address
+    and the journals: an earlier owner counts as gone.
     """
     KeepAlive: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]  # type: ignore[assignment]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -78,7 +78,7 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     ListAgents: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.ListAgentsRequest, _registry_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Lists the living hosts and their agents."""
     WatchAgents: _aio.UnaryStreamMultiCallable[_registry_service_pb2.WatchAgentsRequest, _registry_service_pb2.WatchAgentsResponse]  # type: ignore[assignment]
-    """Yields the living hosts now and whenever they change."""
+    """Yields the living hosts now and whenever they change, and on request their loads."""
     ReleaseJournals: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.ReleaseJournalsRequest, _registry_service_pb2.ReleaseJournalsResponse]  # type: ignore[assignment]
     """Frees journals whose owner is gone. The next host that registers a journal owns it. Only
     processes of the mesh's owner may call it.
@@ -93,9 +93,9 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_service_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_service_pb2.RegisterResponse, _abc.Awaitable[_registry_service_pb2.RegisterResponse]]:
-        """Registers a host on the mesh under a lease, or replaces its earlier registration.
-        FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents. The
-        last registration owns the id, the address and the journals: an earlier owner counts as gone.
+        """Registers a host on the mesh under a lease, or replaces its earlier registration. Any number of
+        hosts may run an agent: they are its replicas. The last registration owns the id, the address
+        and the journals: an earlier owner counts as gone.
         """
 
     @_abc_1.abstractmethod
@@ -139,7 +139,7 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_service_pb2.WatchAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_service_pb2.WatchAgentsResponse], _abc.AsyncIterator[_registry_service_pb2.WatchAgentsResponse]]:
-        """Yields the living hosts now and whenever they change."""
+        """Yields the living hosts now and whenever they change, and on request their loads."""
 
     @_abc_1.abstractmethod
     def ReleaseJournals(

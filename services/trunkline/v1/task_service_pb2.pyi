@@ -105,6 +105,7 @@ class ListTasksRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     WITH_TEXT_FIELD_NUMBER: _builtins.int
+    WHOLE_STORE_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Only of this account."""
     agent: _builtins.str
@@ -119,6 +120,8 @@ class ListTasksRequest(_message.Message):
     """From the page before."""
     with_text: _builtins.bool
     """The rows have the text of their tasks."""
+    whole_store: _builtins.bool
+    """If hosts share a store, list the tasks of all journals in it, also of hosts that are gone."""
     @_builtins.property
     def status_after(self) -> _timestamp_pb2.Timestamp:
         """Only with a status at this time or later."""
@@ -134,10 +137,11 @@ class ListTasksRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         with_text: _builtins.bool = ...,
+        whole_store: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status_after", b"status_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "context_id", b"context_id", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "status_after", b"status_after", "with_text", b"with_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "context_id", b"context_id", "page_size", b"page_size", "page_token", b"page_token", "state", b"state", "status_after", b"status_after", "whole_store", b"whole_store", "with_text", b"with_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -155,7 +159,7 @@ class ListTasksResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty on the last page."""
     total_size: _builtins.int
-    """How many match in all."""
+    """How many match in all. Of a shared store, at most 10,000 are counted."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_snapshot_pb2.TaskSummary]:
         """The rows."""

@@ -13,6 +13,7 @@ from trunkline.core.json_values import read_member
 from trunkline.core.light_imports import light_imports
 from trunkline.core.runtime import load_in_thread
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import SmallFiles
 from trunkline.core.task_states import WORKFLOW_VERSION_KEY
 from trunkline.errors import ConfigurationError, WorkflowFailedError
 from trunkline.observe import telemetry
@@ -116,13 +117,15 @@ class _Runner:
         }
 
     @asynccontextmanager
-    async def open(self, settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
-        """Publish the versions in the data directory of the host."""
-        versions = WorkflowVersions(settings.data_dir)
+    async def open(
+        self, _settings: Settings, files: SmallFiles, on_change: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        """Publish the versions in the small files of the mesh."""
+        versions = WorkflowVersions(files)
         for number in sorted(self.published):
-            versions.publish(self.published[number])
+            await versions.publish(self.published[number])
         self._versions, self._on_change = versions, on_change
-        self._show_version(versions.current(self.newest.name))
+        self._show_version(await versions.current(self.newest.name))
         on_change()
         yield
 
@@ -136,7 +139,7 @@ class _Runner:
         if envelope is not None and (envelope.is_reply or envelope.type in self.awaited_types):
             return
         try:
-            number = self._choose_version(task)
+            number = await self._choose_version(task)
             graph_agent = await self._load(number)
         except ConfigurationError as error:
             await task.fail(str(error))
@@ -149,33 +152,33 @@ class _Runner:
         except RunEnded as end:
             await (task.reject if end.state == "rejected" else task.fail)(end.text)
 
-    def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+    async def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
         """Return the time limit of the version that the task of a message takes."""
         try:
-            workflow = self._read_version(self._choose_new_version(message))
+            workflow = await self._read_version(await self._choose_new_version(message))
         except ConfigurationError:
             # The run fails with the reason.
             return None
         time = workflow.limits.time
         return None if time is None else parse_duration(time)
 
-    def _choose_version(self, task: TaskContext[Any]) -> int:
+    async def _choose_version(self, task: TaskContext[Any]) -> int:
         """Return the version of the task. A new task takes the requested or the current version."""
         name = self.newest.name
         for plan in get_turn_runtime(task).latest.plans:
             owner, _, number = plan.plan_id.rpartition("@")
             if owner == name and number.isdigit():
                 return int(number)
-        return self._choose_new_version(task.message)
+        return await self._choose_new_version(task.message)
 
-    def _choose_new_version(self, message: message_pb2.Message) -> int:
+    async def _choose_new_version(self, message: message_pb2.Message) -> int:
         """Return the version that a message requests, else the current one."""
         requested = read_member(message.metadata, WORKFLOW_VERSION_KEY)
         if requested is not None:
             return int(requested) if isinstance(requested, int | float) else 0
         if self._versions is None:
             return self.newest.version
-        current = self._versions.current(self.newest.name)
+        current = await self._versions.current(self.newest.name)
         self._show_version(current)
         return current
 
@@ -186,10 +189,10 @@ class _Runner:
             if self._on_change is not None:
                 self._on_change()
 
-    def _read_version(self, number: int) -> Workflow:
+    async def _read_version(self, number: int) -> Workflow:
         """Return a version. Raises ConfigurationError if it does not exist."""
         if self._versions is not None:
-            return self._versions.load(self.newest.name, number)
+            return await self._versions.load(self.newest.name, number)
         if number not in self.published:
             raise ConfigurationError(f"workflow {self.newest.name!r}", f"no version {number}")
         return self.published[number]
@@ -198,7 +201,7 @@ class _Runner:
         """Return the compiled graph of a version as an agent."""
         built = self._agents.get(number)
         if built is None:
-            workflow = self._read_version(number)
+            workflow = await self._read_version(number)
             # LangGraph takes a second to load.
             built = self._agents[number] = await load_in_thread(_build_graph_agent, workflow)
         return built

@@ -16,7 +16,8 @@ from harness.workflows.building import agent_node, build
 from trunkline import TaskContext, agent, from_workflow
 from trunkline.core.settings import GraphQLSettings, LimitSettings, Settings
 from trunkline.core.settings.limits import AccountLimitSettings
-from trunkline.processes.workflow_catalog import DataFolderCatalog
+from trunkline.core.small_files import FolderFiles
+from trunkline.processes.workflow_catalog import StoredWorkflows
 from trunkline.workflows.definition import Workflow
 
 KEYS: dict[str, Json] = {
@@ -141,7 +142,9 @@ async def open_graphql_mesh(folder: Path) -> AsyncIterator[GraphQLMesh]:
     )
     gate = Gate()
     gate_agent = agent(name="gate", description="Waits.")(gate.pass_through)
-    async with open_bridged_mesh(folder, settings, catalog=DataFolderCatalog(folder)) as mesh:
+    async with open_bridged_mesh(
+        folder, settings, catalog=StoredWorkflows(FolderFiles(folder))
+    ) as mesh:
         await mesh.mesh.join(teacher, gate_agent, from_workflow(flow(1), flow(2)))
         await join_messages(mesh.mesh, attempts=2)
         yield GraphQLMesh(mesh, gate, keys)

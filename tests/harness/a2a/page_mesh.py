@@ -16,11 +16,12 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.messages import join_messages
 from trunkline import agent, from_workflow
 from trunkline.core.settings import PageSettings, Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.trace_servicer import TraceServicer
 from trunkline.observe.audit import open_audit_log
 from trunkline.observe.traces import SpanStore
-from trunkline.processes.workflow_catalog import DataFolderCatalog
+from trunkline.processes.workflow_catalog import StoredWorkflows
 from trunkline.v1 import trace_service_pb2_grpc
 
 KEYS: dict[str, Json] = {
@@ -79,7 +80,7 @@ async def open_page_mesh(
     settings = Settings(**{**defaults, **options}, page=page_settings)
     gate, orders = Gate(), Orders()
     gate_agent = agent(name="gate", description="Waits.")(gate.pass_through)
-    catalog = DataFolderCatalog(folder)
+    catalog = StoredWorkflows(FolderFiles(folder))
     async with AsyncExitStack() as stack:
         spans = stack.enter_context(SpanStore(folder / "spans.db"))
         audit = await stack.enter_async_context(

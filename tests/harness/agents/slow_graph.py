@@ -1,7 +1,8 @@
 """A graph for tests that kill its host: `counter`.
 
 Its first node adds a line to the file `began` in the folder GRAPH_FOLDER. Its second node writes
-words, and half way waits until a file `go` exists. For the request `ask` it asks back instead.
+words, and half way waits until a file `go` exists. For the request `ask` it asks back instead, and
+for the request `recall` it repeats the earlier messages of the conversation.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ async def say(state: MessagesState) -> dict[str, Any]:
     texts = [str(message.text) for message in state["messages"]]
     if texts[-1] == "ask":
         return {"messages": [AIMessage(f"told {interrupt('what?')}")]}
+    if texts[-1] == "recall":
+        return {"messages": [AIMessage("|".join(texts[:-1]))]}
     model = ScriptedModel(WORDS)
     reply = AIMessage("")
     async for chunk in model.astream("go"):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from harness.journal.suspending_store import suspending, with_disk
 from trunkline.core.database import Synchronous
 from trunkline.core.encryption import Keyring
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore
 
@@ -35,6 +36,7 @@ def open_journal(
         run_at_once(sqlite.list_unfinished()),
         path=path,
         keyring=keyring,
+        blobs=FolderBlobStore(blob_folder(path), keyring=keyring),
         **options,
     )
 
@@ -42,7 +44,8 @@ def open_journal(
 def take_over_journal(path: Path) -> Journal:
     """Open the journal of a process whose lease has expired; see `JournalCatalog.take_over`."""
     store = SqliteStore.take_over(path)
-    return Journal(store, run_at_once(store.list_unfinished()), path=path)
+    blobs = FolderBlobStore(blob_folder(path))
+    return Journal(store, run_at_once(store.list_unfinished()), path=path, blobs=blobs)
 
 
 def run_at_once(work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -18,7 +18,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.tools.tool_call import ToolCall
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import SqliteUsedApprovals
 from trunkline.v1 import tool_service_pb2
 
 AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
@@ -37,7 +37,7 @@ class OpenGate(ApprovalGate):
         pass
 
 
-OPEN_GATE = OpenGate(None, UsedApprovals(Path(os.devnull)))
+OPEN_GATE = OpenGate(None, SqliteUsedApprovals(Path(os.devnull)))
 
 
 def awkward(**more: object) -> ServerConfig:

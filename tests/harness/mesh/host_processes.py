@@ -111,11 +111,11 @@ class Caller:
             return ""
 
     async def wait_until_moved(self, agent: str, task_id: str) -> None:
-        """Wait until the task is served by the host that runs the agent."""
+        """Wait until the task is served by a host that runs the agent."""
         await self.directory.wait_until(
             lambda known: (
                 agent in known.list_agents()
-                and self.host_of(task_id) == known.get_agent_host(agent).address
+                and self.host_of(task_id) in [host.address for host in known.list_replicas(agent)]
             ),
             timeout_s=PATIENCE_S,
         )
@@ -188,7 +188,10 @@ async def hosts(
             yield services, caller
 
 
-async def standby(services: Services, name: str, *agents: str) -> None:
-    """Start another process of served agents; return when it is on standby."""
-    await services.launch(name, "agents", *agents)
-    await services.ready(name, state="standby")
+async def replica(services: Services, caller: Caller, name: str, *agents: str) -> None:
+    """Start another process of agents; return when the caller knows it."""
+    await services.start(name, "agents", *agents)
+    address = services.address(name)
+    await caller.directory.wait_until(
+        lambda known: any(host.address == address for host in known.hosts), timeout_s=PATIENCE_S
+    )

@@ -34,7 +34,7 @@ class KillableAgent:
         await self.mesh.directory.wait_until(
             lambda known: (
                 self.name in known.list_agents()
-                and known.get_agent_host(self.name).address not in earlier
+                and not earlier.issuperset(host.address for host in known.list_replicas(self.name))
             ),
             timeout_s=PATIENCE_S,
         )

@@ -16,6 +16,7 @@ from trunkline.mesh.server import MeshServer
 from trunkline.messages.client import MessagingClient
 from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
 from trunkline.observe.audit import AuditLog
+from trunkline.processes.database import open_database
 from trunkline.processes.messaging import add_messages
 from trunkline.tasks.messages import MeshMessage
 from trunkline.v1 import envelope_pb2, registry_service_pb2
@@ -86,17 +87,21 @@ async def serve_messages_on(
     *,
     policy: PolicySettings | None = None,
     audit: AuditLog | None = None,
+    store: str = "",
     **table: Any,
 ) -> AsyncIterator[None]:
     """Serve messages on a mesh for the block. A later block continues with the same store."""
     settings = Settings(
         data_dir=folder,
+        store=store,
         policy=policy or PolicySettings(),
         messaging=MessagingSettings(**{"backoff_s": 0.01, "max_backoff_s": 0.1, **table}),
     )
     server = MeshServer(mesh_credentials(), policy=settings.policy, audit=audit)
     async with AsyncExitStack() as stack:
-        mode = await stack.enter_async_context(add_messages(server, settings, mesh.directory))
+        database = await stack.enter_async_context(open_database(settings))
+        adding = add_messages(server, settings, mesh.directory, database)
+        mode = await stack.enter_async_context(adding)
         (address,) = await server.start(free_address())
         stack.push_async_callback(server.stop, 0)
         member = registry_service_pb2.Host(

@@ -190,9 +190,9 @@ class Services:
             )
         )
 
-    async def ready(self, name: str, *, state: str = "ready") -> None:
-        """Wait until a service that was launched is ready, or on standby."""
-        values = await read_line(self.processes[name], f"{state} ")
+    async def ready(self, name: str) -> None:
+        """Wait until a service that was launched is ready."""
+        values = await read_line(self.processes[name], "ready ")
         self.metrics_urls[name] = values.get("metrics", "")
         match values:
             case {"mesh": address}:
@@ -223,7 +223,7 @@ class Services:
         with contextlib.suppress(ProcessLookupError):
             self.processes[name].send_signal(signal.SIGCONT)
 
-    async def restart(self, name: str, *, state: str = "ready") -> None:
+    async def restart(self, name: str) -> None:
         """Restart a service that has ended, at its old address; return when it is ready.
 
         A process that starves past its lease is killed by the next owner of its journal. It is
@@ -234,7 +234,7 @@ class Services:
             while True:
                 await self.launch(name, *self._words[name])
                 try:
-                    return await self.ready(name, state=state)
+                    return await self.ready(name)
                 except ProcessEndedError:
                     if await self.processes[name].wait() != -signal.SIGKILL:
                         raise

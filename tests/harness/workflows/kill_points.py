@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from trunkline.agents.langgraph.interrupts import GraphContinuation
 from trunkline.agents.langgraph.run_reporter import AnswerStream
-from trunkline.agents.reasoning.checkpoint_saver import EventLoopSaver
+from trunkline.agents.reasoning.checkpoint_saver import StoreSaver
 from trunkline.workflows.nodes import WorkflowRun
 
 POINTS: Final = ("began", "worked", "journaled", "committed")
@@ -40,11 +40,11 @@ def install_kill_points() -> None:
     """Look at the file at each point of each node, from now on."""
     _wrap(WorkflowRun, "start_step", _after(lambda run, node: (run.plan_id, node, "began")))
     _wrap(WorkflowRun, "finish_step", _after(_find_journaled))
-    _wrap(EventLoopSaver, "aput_writes", _after(_find_committed))
+    _wrap(StoreSaver, "aput_writes", _after(_find_committed))
 
     _wrap(WorkflowRun, "run_node", _after(lambda run, node, *_: (run.plan_id, node.id, "worked")))
     _wrap(AnswerStream, "finish", _after(_find_answered))
-    _wrap(EventLoopSaver, "adelete_thread", _after(lambda *_args: (_answered[-1], "", "deleted")))
+    _wrap(StoreSaver, "adelete_thread", _after(lambda *_args: (_answered[-1], "", "deleted")))
     save = GraphContinuation.save
 
     def die_or_save(self: GraphContinuation, task: Any) -> None:

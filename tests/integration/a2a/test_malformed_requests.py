@@ -45,7 +45,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import McpConfig
 from trunkline.tools.tool_servicer import ToolServicer
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import SqliteUsedApprovals
 from trunkline.v1 import (
     identity_service_pb2_grpc,
     json_pb2,
@@ -284,7 +284,7 @@ def services(
         (
             "trunkline.v1.ToolService",
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter, ApprovalGate(None, UsedApprovals(data_dir))),
+            ToolServicer(adapter, ApprovalGate(None, SqliteUsedApprovals(data_dir))),
         ),
         (
             "trunkline.v1.TraceService",

@@ -18,6 +18,7 @@ from a2a.types import a2a_pb2, a2a_pb2_grpc
 from harness.a2a.grpc_client import collect, send_request
 from harness.a2a.tls_bridge import serving_tls
 from harness.journal.manual_clock import ManualClock
+from harness.logs import find_logged
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.certificates import CertificateAuthority
 from harness.remote.token_issuer import write_api_keys
@@ -228,7 +229,7 @@ async def test_a_broken_certificate_is_reported_once_and_the_old_one_stays(
         for _ in range(3):
             edge.clock.now += RELOAD_INTERVAL_S
             assert await edge.http_serial() == await edge.grpc_serial() == first
-        assert [record.message for record in caplog.records] == ["tls.unusable"] * number
+        assert [record.message for record in find_logged(caplog)] == ["tls.unusable"] * number
     (edge.folder / "bridge.key").chmod(0o644)
     edge.clock.now += RELOAD_INTERVAL_S
     assert await edge.http_serial() == first

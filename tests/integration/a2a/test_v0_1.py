@@ -141,7 +141,7 @@ async def test_a_message_after_an_unfinished_binding_creates_its_task(
 ) -> None:
     """The bridge died between the binding and the message."""
     directory = bridged.mesh.directory
-    promised = allocate_task_id(directory.get_agent_host("echo"))
+    promised = allocate_task_id(directory.choose_host("echo"))
     client = directory.client_for_agent("echo")
     await client.tasks.SetTaskAlias(
         task_service_pb2.SetTaskAliasRequest(

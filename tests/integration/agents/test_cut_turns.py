@@ -20,6 +20,7 @@ from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, 
 from trunkline.agents.calls.tool_source import OnProgress, OnTask, ToolListing
 from trunkline.agents.reasoning import ModelChoice, ReasoningAgent
 from trunkline.agents.reasoning.message_repair import CALL_INTERRUPTED
+from trunkline.conversations.sqlite import open_sqlite_memory
 from trunkline.core.json_values import parse_dict, read_member
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -102,7 +103,7 @@ async def life(folder: Path, model: str, tools: LookTool) -> AsyncIterator[Life]
     card = agent_card_pb2.AgentCard(name="looker", default_input_modes=["text/plain"])
     choice = ModelChoice(model, check=False)
     agent = ReasoningAgent(card, servers=["s"], tools=tools, model=choice)
-    host = TaskHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
+    host = TaskHost(journal, [agent], memory=await open_sqlite_memory(folder / "journal.db"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(journal.close)
         await host.__aenter__()
@@ -129,7 +130,7 @@ def decide(request: ModelRequest) -> Reply:
 
 
 def threads(folder: Path) -> set[str]:
-    """Return the threads that have checkpoints: those of turns, and of conversations."""
+    """Return the threads that have checkpoints."""
     with closing(sqlite3.connect(folder / "journal.db.checkpoints")) as connection:
         return {row[0] for row in connection.execute("SELECT thread_id FROM checkpoints")}
 
@@ -144,7 +145,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
         async with asyncio.timeout(TIMEOUT_S):
             await living.tools.hangs.wait()
         await living.host.cancel(canceled, account="anonymous")
-        assert threads(tmp_path) == {"looker/c"}
+        assert threads(tmp_path) == set()
         assert await living.ask("look at clouds") == "seen clouds"
     if model != "rules":
         shown = server.requests[-1].messages
@@ -175,7 +176,7 @@ async def test_a_turn_whose_host_was_killed_resumes_and_the_conversation_continu
         assert ended.task.status.state == State.TASK_STATE_COMPLETED
         assert ended.task.artifacts[0].parts[0].text == "seen stars"
         assert await living.ask("look at clouds") == "seen clouds"
-    assert threads(tmp_path) == {"looker/c"}
+    assert threads(tmp_path) == set()
     if model != "rules":
         texts = [message["content"] for message in server.requests[-1].messages]
         assert texts[1:4:2] == ["look at stars", "seen stars"]

@@ -18,6 +18,7 @@ from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.followed_skills import follow_tools
 from trunkline.agents.reasoning import ReasoningAgent
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.journal.journal import Journal
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
 from trunkline.mesh.registry import RegistryServicer
@@ -31,7 +32,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import SqliteUsedApprovals
 from trunkline.v1 import (
     agent_card_pb2,
     event_pb2,
@@ -99,7 +100,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter, ApprovalGate(None, UsedApprovals(tmp_path))),
+            ToolServicer(adapter, ApprovalGate(None, SqliteUsedApprovals(tmp_path))),
         )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
@@ -242,7 +243,9 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
         changed = asyncio.Event()
         async with (
             asyncio.timeout(TIMEOUT_S),
-            follow_tools(agent, spec, running.tools)(settings, changed.set),
+            follow_tools(agent, spec, running.tools)(
+                settings, FolderFiles(settings.data_dir), changed.set
+            ),
         ):
             # The agent joins at once, whatever it knows.
             assert changed.is_set()

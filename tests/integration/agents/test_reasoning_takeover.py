@@ -12,6 +12,7 @@ from harness.agents.inline_agents import texts
 from harness.agents.slow_reasoner import FIRST
 from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
+from trunkline.conversations.sqlite import CONVERSATION_FILE
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 TESTS = Path(__file__).parents[2]
@@ -73,7 +74,11 @@ async def test_the_answer_is_whole_and_completed_steps_are_not_repeated(
     with closing(sqlite3.connect(checkpoints)) as connection:
         threads = connection.execute("SELECT thread_id FROM checkpoints").fetchall()
     # The turn leaves no checkpoint, and the conversation its messages.
-    assert threads == [(f"reasoner/{ended.task.context_id}",)]
+    assert threads == []
+    (conversations,) = folder.rglob(CONVERSATION_FILE)
+    with closing(sqlite3.connect(conversations)) as connection:
+        contexts = connection.execute("SELECT agent, context_id FROM conversations").fetchall()
+    assert contexts == [("reasoner", ended.task.context_id)]
 
 
 def is_answer_update(event: Event) -> bool:

@@ -228,6 +228,9 @@ async def test_top_shows_what_the_page_shows(
         await tasks.top(call=MeshCall(mesh=mesh.mesh_address))
     agents = {agent.pop("agent"): agent for agent in shown["agents"]}
     assert agents["count"].pop("tokens_per_s") > 0
+    (host,) = (host for host in shown["hosts"] if "count" in host["agents"])
+    assert agents["count"].pop("host") == host["host"]
+    assert host["open_turns"] >= 0
     assert agents["count"] == {"kind": "agent", "breaker": "closed", "working": 1, "waiting": 0}
     assert agents["supervisor"]["kind"] == "supervisor"
     assert {task["task_id"]: task["state"] for task in shown["tasks"]} == {task_id: "working"}

@@ -8,12 +8,10 @@ settings, JSON blocks as `mcpServers` files, YAML blocks as workflows.
 import asyncio
 import json
 import re
-import shlex
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,6 +21,7 @@ import pytest_asyncio
 
 from harness.mesh.command_line import LIMIT_S, run_command, start_process
 from harness.mesh.processes import MeshProcess, running_mesh
+from harness.pages import ROOT, Block, blocks, commands, pages, trunkline_words
 from trunkline.core.settings import Settings, load_settings
 from trunkline.errors import ConfigurationError
 from trunkline.tools.config import load_config
@@ -31,72 +30,9 @@ from trunkline.workflows.validation import validate_source
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ROOT = Path(__file__).parents[3]
-FENCE = re.compile(
-    r"(?P<mark><!-- run -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 MESH_URL = "http://127.0.0.1:8000"
 HELP_TEXTS: dict[tuple[str, ...], str] = {}
-
-
-@dataclass(frozen=True)
-class Block:
-    """One fenced block of a page."""
-
-    page: str
-    line: int
-    language: str
-    text: str
-    is_run: bool
-
-    def __str__(self) -> str:
-        return f"{self.page}:{self.line}"
-
-
-def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def blocks(language: str) -> list[Block]:
-    return [block for page in pages() for block in read_blocks(page) if block.language == language]
-
-
-def read_blocks(page: Path) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for match in FENCE.finditer(text):
-        yield Block(
-            page=page.relative_to(ROOT).as_posix(),
-            line=text.count("\n", 0, match.start("language")) + 1,
-            language=match["language"],
-            text=match["text"],
-            is_run=match["mark"] is not None,
-        )
-
-
-def commands(block: Block) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield each command as words, with the lines of output that follow it."""
-    words: list[str] = []
-    output: list[str] = []
-    for line in block.text.splitlines():
-        if line.startswith("$ "):
-            if words:
-                yield words, output
-            words, output = shlex.split(line[2:], comments=True), []
-        elif line:
-            output.append(line)
-    if words:
-        yield words, output
-
-
-def trunkline_words(words: list[str]) -> list[str] | None:
-    """Return what follows `trunkline` in a command, or None for another program."""
-    for place, word in enumerate(words):
-        if word in {"trunkline", ".venv/bin/trunkline"}:
-            return words[place + 1 :]
-        if "=" not in word:
-            return None
-    return None
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -185,7 +121,7 @@ async def read_help(*names: str) -> str:
 
 
 def check_other_command(words: list[str]) -> None:
-    """Accept `make TARGET` of the Makefile, installs of our wheel or extras, and `python FILE`."""
+    """Accept `make TARGET` of the Makefile, installs of our wheel or extras, and a few programs."""
     wheel = f"build/wheel/trunkline-{version('trunkline')}-py3-none-any.whl"
     if words in (["uv", "tool", "install", "--compile-bytecode", wheel], ["pip", "install", wheel]):
         return
@@ -199,7 +135,7 @@ def check_other_command(words: list[str]) -> None:
         for extra in extras[1].split(","):
             assert re.search(rf"^{extra} = \[", project, re.MULTILINE), words
     else:
-        assert words[0] in {"python", ".venv/bin/python"}, words
+        assert words[0] in {"python", ".venv/bin/python", "kill"}, words
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
+from harness.polling import wait_for
 from trunkline.core.identity import Identity, Role
 from trunkline.core.settings import Settings
 from trunkline.errors import (
-    AgentNameTakenError,
     AgentNotFoundError,
     ConfigurationError,
     HostNotFoundError,
@@ -24,12 +25,13 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client.methods import read_responses
 from trunkline.mesh.registry import Membership, RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.authorization import caller
 from trunkline.observe.audit import AuditLog, open_audit_log, read_records
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 # Far longer than any wait takes, so that only a hang reaches it.
 PATIENCE_S = 300.0
@@ -134,16 +136,74 @@ async def test_a_registered_host_is_listed_with_the_end_of_its_lease(
     assert listed == host("h-1", "math")
 
 
-async def test_an_agent_s_name_belongs_to_one_living_host(client: RegistryClient) -> None:
-    await client.register(host("h-1", "math"))
-    with pytest.raises(AgentNameTakenError) as excinfo:
-        await client.register(host("h-2", "echo", "math"))
-    assert excinfo.value.agent == "math"
-    assert excinfo.value.address == "h-1.example:50051"
-    assert names(await client.list_agents()) == ["h-1"]
+async def test_any_number_of_hosts_may_run_an_agent(
+    client: RegistryClient, directory: Directory
+) -> None:
+    for name in ("h-1", "h-2", "h-3"):
+        await client.register(host(name, "math"))
+    await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
+    assert names(directory.list_replicas("math")) == ["h-1", "h-2", "h-3"]
     for _ in range(2):
         await client.deregister("h-1")
-    await client.register(host("h-2", "echo", "math"))
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-2", "h-3"}
+
+
+async def test_a_renewal_reports_the_load_to_the_directories(
+    client: RegistryClient, directory: Directory
+) -> None:
+    for name in ("h-1", "h-2"):
+        await client.register(host(name, "math"))
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    revision = directory.revision
+    await client.keep_alive("h-1", registry_service_pb2.HostLoad(open_turns=1000))
+    await wait_for(lambda: directory.hosts[0].load.open_turns == 1000)
+    assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-2"}
+    leaving = registry_service_pb2.HostLoad(refuses_tasks=True)
+    await client.keep_alive("h-2", leaving)
+    await wait_for(lambda: directory.hosts[1].load.refuses_tasks)
+    assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-1"}
+    # If no replica accepts tasks, a host that refuses one tells the reason.
+    await client.keep_alive("h-1", leaving)
+    await wait_for(lambda: directory.hosts[0].load.refuses_tasks)
+    assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-1", "h-2"}
+    assert directory.revision == revision
+
+
+async def test_watchers_get_loads_seldom_and_only_on_request(channels: ChannelPool) -> None:
+    async with registry_at() as address:
+        client = RegistryClient(channels.get(address))
+        stub = registry_service_pb2_grpc.RegistryServiceStub(channels.get(address))
+        await client.register(host("h-1", "math"))
+        reported: list[int] = []
+        earlier_build: list[registry_service_pb2.WatchAgentsResponse] = []
+
+        async def read_loads() -> None:
+            async for response in client.watch_agents():
+                assert bool(response.hosts) is not bool(response.loads)
+                reported.extend(load.open_turns for load in response.loads.values())
+
+        async def read_hosts() -> None:
+            request = registry_service_pb2.WatchAgentsRequest()
+            async for response in read_responses(stub.WatchAgents(request)):
+                earlier_build.append(response)  # noqa: PERF401  read until the block ends
+
+        async with run_in_background(read_loads()), run_in_background(read_hosts()):
+            began_s = time.monotonic()
+            for number in range(1, 201):
+                load = registry_service_pb2.HostLoad(open_turns=number)
+                await client.keep_alive("h-1", load)
+                await asyncio.sleep(0.005)
+            await wait_for(lambda: 200 in reported)
+            took_s = time.monotonic() - began_s
+            assert len(reported) <= took_s / 0.5 + 1
+            # Renewals that change nothing are not passed on.
+            count = len(reported)
+            for _ in range(10):
+                await client.keep_alive("h-1", load)
+                await asyncio.sleep(0.1)
+            assert len(reported) == count
+        assert len(earlier_build) == 1
 
 
 async def test_a_restarted_host_replaces_the_old_one_at_its_address(client: RegistryClient) -> None:
@@ -259,32 +319,6 @@ async def test_watchers_learn_of_an_ended_lease_that_another_call_noticed() -> N
                 await registry.ListAgents(request, context)
                 await asyncio.sleep(0)
         assert names(seen.result()) == []
-
-
-async def test_a_member_with_a_taken_agent_name_is_on_standby_until_it_claims_the_name(
-    client: RegistryClient,
-) -> None:
-    await client.register(host("h-1", "math"))
-    async with Membership(client, host("h-2", "math", "echo")) as member:
-        assert member.registered.is_set()
-        assert member.standby.names == {"math"}
-        _, second = await client.list_agents()
-        assert [agent.card.name for agent in second.agents] == ["echo"]
-        assert second.standby_agents == ["math"]
-        # A changed registration claims nothing, and a claim may be too early.
-        member.update(host("h-2", "math", "echo"))
-        member.claim_names(frozenset({"math"}))
-        await member.registered.wait()
-        assert member.standby.names == {"math"}
-        await client.deregister("h-1")
-        async with asyncio.TaskGroup() as group:
-            changed = group.create_task(member.standby.wait_for_change())
-            await asyncio.wait([changed], timeout=0)
-            member.claim_names(frozenset({"math"}))
-        assert member.standby.names == frozenset()
-        (listed_agent,) = await client.list_agents()
-        assert [agent.card.name for agent in listed_agent.agents] == ["math", "echo"]
-        assert listed_agent.standby_agents == []
 
 
 async def test_a_member_registers_again_when_the_registry_was_restarted(
@@ -409,7 +443,7 @@ async def test_a_directory_finds_agents_tasks_and_services(
     await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
     assert list(directory.list_agents()) == ["currency", "echo", "math"]
     assert directory.get_agent("echo").card.name == "echo"
-    assert directory.get_agent_host("currency").host_id == "h-2"
+    assert directory.choose_host("currency").host_id == "h-2"
     assert directory.get_task_host("aaaaaaaa-0123456789abcdef").host_id == "h-1"
     assert directory.client_for_agent("math") is directory.client_for_task(
         "aaaaaaaa-0123456789abcdef"
@@ -475,7 +509,7 @@ async def test_nothing_is_unknown_until_the_hosts_return_to_a_restarted_registry
             directory.get_agent("another")
         await registry.register(host("h-1", "math", journal_id="aaaaaaaa"))
         await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
-        assert directory.get_agent_host("math").host_id == "h-1"
+        assert directory.choose_host("math").host_id == "h-1"
         with pytest.raises(AgentNotFoundError):
             directory.get_agent("nobody")
         with pytest.raises(TaskNotFoundError):
@@ -646,8 +680,8 @@ async def test_a_directory_keeps_its_hosts_while_the_registry_is_down_and_catche
         async with registry_at(address):
             await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
             await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
-        assert directory.get_agent_host("echo").host_id == "h-2"
-        assert directory.get_agent_host("math").host_id == "h-1"
+        assert directory.choose_host("echo").host_id == "h-2"
+        assert directory.choose_host("math").host_id == "h-1"
 
 
 async def test_a_directory_that_never_reached_the_registry_raises(channels: ChannelPool) -> None:

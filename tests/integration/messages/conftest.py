@@ -1,10 +1,11 @@
-"""Places where messages are stored, for tests of messages in both modes."""
+"""Places where messages are stored, for tests of messages in all modes."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from harness.journal.postgres_server import new_database
 from harness.mesh.messages import Place
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.valkey import ValkeyServer, running_valkey
@@ -16,9 +17,13 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
         yield server
 
 
-@pytest.fixture(params=["local", "distributed"])
-def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Place:
-    """The settings of both modes: each promise holds in both."""
+@pytest.fixture(params=["local", "distributed", "database"])
+async def place(request: pytest.FixtureRequest, valkey: ValkeyServer) -> AsyncIterator[Place]:
+    """The settings of all modes: each promise holds in all of them."""
+    if request.param == "database":
+        async with new_database() as url:
+            yield {"store": url, "lease_s": PATIENCE_S}
+        return
     stream = f"messages-{uuid.uuid4().hex}"
     # A lease that a busy machine loses makes a delivery, and the span of its reply, once more.
-    return {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": PATIENCE_S}
+    yield {"mode": request.param, "url": valkey.url, "stream": stream, "lease_s": PATIENCE_S}

@@ -569,7 +569,7 @@ async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path
         with pytest.raises(PermissionDeniedError, match="act for account 'other'"):
             await other.read_page(EnvelopeFilter())
         note.sender = "boss"
-        task_id = allocate_task_id(directory.get_agent_host("teacher"))
+        task_id = allocate_task_id(directory.choose_host("teacher"))
         forged = message_service_pb2.DeliverMessagesRequest(
             agent="teacher",
             account="acme",

@@ -21,7 +21,7 @@ from harness.mesh.host_processes import (
     hosts,
     is_waiting,
     journals,
-    standby,
+    replica,
     text_of,
     wait_until_lease_expired,
 )
@@ -156,21 +156,17 @@ async def test_waiting_tasks_wait_for_a_host_of_their_agent_for_any_time(tmp_pat
         assert text_of(answered) == "answer: Ada"
 
 
-async def test_a_process_is_on_standby_for_taken_agents_and_serves_the_others(
-    tmp_path: Path,
-) -> None:
+async def test_a_process_of_several_agents_is_a_replica_of_each(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo") as (services, caller):
-        await standby(services, "both", "currency", "echo")
-        await caller.wait_for_agents("echo", "currency")
         task_id = await caller.begin_streaming()
+        await replica(services, caller, "both", "currency", "echo")
+        await caller.wait_for_agents("echo", "currency")
         await services.kill("registry")
         await services.restart("registry")
         ended = await caller.until(task_id, has_ended)
         assert text_of(ended) == WHOLE
         assert await services.terminate("echo") == 0
-        await services.ready("both")
-        await caller.wait_for_agents("echo", "currency")
-        # The new owner also has the journal that was released.
+        # The replica also takes the journal of the process that has left.
         assert await caller.until(task_id, has_ended) == ended
         again = await caller.begin("hello")
         assert text_of(await caller.until(again, has_ended)) == "hello"

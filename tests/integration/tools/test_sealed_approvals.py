@@ -25,7 +25,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerOverlay
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import SqliteUsedApprovals
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
 TASK = "j-1"
@@ -64,7 +64,7 @@ async def serve(
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(
             adapter,
-            ApprovalGate(server.statements, UsedApprovals(data_dir)),
+            ApprovalGate(server.statements, SqliteUsedApprovals(data_dir)),
             options={"math": AgentSettings(deny_tools=("count",))},
             audit=audit,
         ),

@@ -33,7 +33,7 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.tools.used_approvals import UsedApprovals
+from trunkline.tools.used_approvals import SqliteUsedApprovals
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
 TIMEOUT_S = 300.0
@@ -56,7 +56,7 @@ async def client_of(**servers: ServerConfig) -> AsyncIterator[ToolClient]:
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
             # No call needs an approval, so nothing is stored.
-            ToolServicer(adapter, ApprovalGate(None, UsedApprovals(Path(os.devnull)))),
+            ToolServicer(adapter, ApprovalGate(None, SqliteUsedApprovals(Path(os.devnull)))),
         )
         (address,) = await server.start("127.0.0.1:0")
         try:

@@ -11,6 +11,7 @@ from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
 from trunkline.core.json_values import has_member, read_member
+from trunkline.core.small_files import FolderFiles
 from trunkline.core.task_states import PAUSED_KEY
 from trunkline.errors import TraceNotFoundError
 from trunkline.observe.traces import SpanStore
@@ -62,7 +63,7 @@ async def test_a_live_host_keeps_the_pause_and_the_version_of_a_run(tmp_path: Pa
                 *(*COMMAND, *options), cwd=TESTS, environment=environment | {"STORY_VERSIONS": "2"}
             )
         )
-        await read_line(live, "standby ")
+        await read_line(live, "ready ")
 
         await host.kill()
         gate.opened.set()
@@ -80,7 +81,7 @@ async def test_a_live_host_keeps_the_pause_and_the_version_of_a_run(tmp_path: Pa
         # New runs take the newest version, until it is rolled back.
         newest = await mesh.ask("hi", agent="story")
         assert texts(newest) == ["version 2"], status_texts(newest)
-        WorkflowVersions(data).roll_back("story")
+        await WorkflowVersions(FolderFiles(data)).roll_back("story")
         assert texts(await mesh.ask("hi", agent="story")) == ["version 1"]
         # The node that was killed has no span; all others are below a turn of the task.
         parents = await find_parents(spans, task_id, "run_node end")

@@ -12,6 +12,7 @@ from harness.mesh.recorded_spans import spans_in
 from trunkline.agents.calls.tool_source import ToolListing
 from trunkline.agents.followed_skills import follow_tools
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.observe import telemetry
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import AgentSpec
@@ -49,7 +50,9 @@ async def test_reading_the_tools_of_a_card_makes_no_span(
             known.set()
 
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
-        lifespan = follow_tools(agent, spec, source)(Settings(data_dir=tmp_path), note_change)
+        lifespan = follow_tools(agent, spec, source)(
+            Settings(data_dir=tmp_path), FolderFiles(tmp_path), note_change
+        )
         async with asyncio.timeout(30), lifespan:
             await known.wait()
         with telemetry.span("afterwards"):

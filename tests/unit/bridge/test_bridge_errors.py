@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from harness.logs import find_logged
 from trunkline import errors
 from trunkline.a2a_wire.errors import (
     A2A_ERROR_DOMAIN,
@@ -141,7 +142,7 @@ def test_an_unexpected_error_is_logged_once_and_redacted(
         wire_error = to_wire_error(RuntimeError("the password is hunter2"))
     assert wire_error.kind == INTERNAL_ERROR
     assert "hunter2" not in str(wire_error)
-    assert [record.message for record in caplog.records] == ["request.failed"]
+    assert [record.message for record in find_logged(caplog)] == ["request.failed"]
 
 
 def test_a_class_without_a_row_has_that_of_its_parent() -> None:

@@ -16,7 +16,8 @@ from harness.journal.protected import SECRET_TEXT, new_key, open_keyring, write_
 from trunkline.cli.commands import data as commands
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import ConfigurationError
-from trunkline.journal.artifacts import BlobStore, Reference, blob_folder
+from trunkline.journal.artifacts import Reference
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 
 KEY, OTHER = new_key(), new_key()
 
@@ -32,7 +33,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     async def write() -> None:
         keyring = open_keyring(folder, KEY)
         task_ids = await write_journal(path, keyring)
-        blobs = BlobStore(blob_folder(path), keyring=keyring)
+        blobs = FolderBlobStore(blob_folder(path), keyring=keyring)
         await blobs.put(Reference.create(task_ids[0], "file"), SECRET_TEXT.encode())
 
     asyncio.run(write())

@@ -12,7 +12,8 @@ from harness.journal.builders import completed, created
 from harness.journal.opening import open_journal
 from trunkline.cli.commands import data as commands
 from trunkline.cli.exits import ExitCode
-from trunkline.journal.artifacts import Blob, BlobStore, Reference, blob_folder
+from trunkline.journal.artifacts import Blob, Reference
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.events import build_draft
 from trunkline.v1 import event_pb2
 
@@ -23,7 +24,7 @@ async def _write(path: Path) -> Blob:
     task_id = journal.new_task_id()
     # The content looks like a database and belongs to no store.
     content = b"SQLite format 3\x00" + bytes(300_000)
-    blob = await BlobStore(blob_folder(path)).put(Reference.new(task_id), content)
+    blob = await FolderBlobStore(blob_folder(path)).put(Reference.new(task_id), content)
     await journal.create(task_id, created())
     delta = event_pb2.ArtifactDelta(artifact_id="a", last=True)
     delta.start.name = "files"
@@ -77,7 +78,7 @@ def test_files_are_backed_up_and_restored(tmp_path: Path, blob: Blob) -> None:
 
     assert _path(restored, blob).read_bytes() == _path(folder, blob).read_bytes()
     assert _check(restored)[0] == ExitCode.OK
-    assert asyncio.run(BlobStore(blob_folder(_journal(restored))).get(blob.reference)) == blob
+    assert asyncio.run(FolderBlobStore(blob_folder(_journal(restored))).get(blob.reference)) == blob
 
 
 def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.journal.opening import open_journal, take_over_journal
-from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.conversations.sqlite import open_sqlite_memory
+from trunkline.conversations.store import StoredCheckpoint, ThreadKey
 from trunkline.core import private_files
 from trunkline.core.private_files import (
     create_private_folder,
@@ -296,34 +297,31 @@ def test_a_folder_of_private_files_that_others_may_write_is_refused(tmp_path: Pa
         create_private_folder(folder)
 
 
-def test_checkpoints_of_another_journal_that_others_may_write_are_not_read(
+async def test_checkpoints_that_others_may_write_or_behind_a_link_are_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("other", "public", "target"):
-        with open_checkpoint_file(tmp_path / f"{name}.db.checkpoints"):
-            pass
-    (tmp_path / "public.db.checkpoints").chmod(0o602)
-    (tmp_path / "target.db.checkpoints").rename(tmp_path / "target")
-    (tmp_path / "link.db.checkpoints").symlink_to("target")
-    with open_checkpoint_file(tmp_path / "own.db.checkpoints") as own:
-        assert len(list(own.open_other_files())) == 1
+    thread, checkpoint = ThreadKey("one"), StoredCheckpoint("ff", None, "null", b"", b"{}")
+    for name in ("public", "link"):
+        memory = await open_sqlite_memory(tmp_path / f"{name}.db")
+        await memory.checkpoints.put(thread, checkpoint)
+        await memory.close()
+    public, link = tmp_path / "public.db.checkpoints", tmp_path / "link.db.checkpoints"
+    public.chmod(0o602)
+    target = link.rename(tmp_path / "target")
+    content = target.read_bytes()
+    link.symlink_to("target")
+    for name in ("public", "link"):
+        memory = await open_sqlite_memory(tmp_path / f"{name}.db")
+        assert await memory.checkpoints.find(thread) is None
+        await memory.checkpoints.put(thread, checkpoint)
+        await memory.close()
+    assert not link.is_symlink()
+    assert target.read_bytes() == content
     problems = {
         Path(record.__dict__["file"]).name: record.__dict__["problem"]
         for record in caplog.records
-        if record.message == "checkpoints.not_read"
+        if record.message == "checkpoints.made_anew"
     }
     assert problems.keys() == {"link.db.checkpoints", "public.db.checkpoints"}
     assert "symbolic link" in problems["link.db.checkpoints"]
     assert "may write to it" in problems["public.db.checkpoints"]
-
-
-def test_checkpoints_behind_a_link_are_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    target, link = tmp_path / "target", tmp_path / "x.db.checkpoints"
-    target.touch(mode=0o600)
-    link.symlink_to(target)
-    with open_checkpoint_file(link):
-        assert not link.is_symlink()
-    assert target.read_bytes() == b""
-    assert "symbolic link" in caplog.records[0].__dict__["problem"]

@@ -11,6 +11,9 @@ import pytest
 
 from harness.journal.builders import created
 from harness.journal.opening import open_journal
+from harness.logs import find_logged
+from trunkline.conversations.sqlite import open_memory_of_process
+from trunkline.conversations.store import StoredCheckpoint, ThreadKey
 from trunkline.core.settings import Settings
 from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.journal.sqlite.schema import mark_abandoned
@@ -62,6 +65,11 @@ async def make_journal(path: Path) -> str:
     return journal.id
 
 
+def open_by_path(path: Path) -> OpenJournal:
+    """Open a journal as another host does."""
+    return OpenJournal(open_journal(path), open_memory_of_process(), path)
+
+
 def abandon(path: Path) -> None:
     """Mark a journal as abandoned by a host that died."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
@@ -73,7 +81,11 @@ async def test_the_first_journal_of_a_host_is_named_after_it(
 ) -> None:
     own = close_later(stack, await journals.open_own("math", AGENTS))
     assert own.path == folder / "math.db"
-    assert own.checkpoint_path == folder / "math.db.checkpoints"
+    await own.memory.checkpoints.put(
+        ThreadKey("one"), StoredCheckpoint("ff", None, "null", b"", b"{}")
+    )
+    await own.memory.close()
+    assert (folder / "math.db.checkpoints").exists()
 
 
 async def test_an_agent_with_a_dot_has_journals_of_its_own(
@@ -119,7 +131,7 @@ async def test_only_the_free_journals_of_the_family_are_opened_as_extras(
     for name in names:
         await make_journal(folder / name)
     (folder / "math.db.checkpoints").touch()
-    close_later(stack, OpenJournal(open_journal(folder / "math.2.db"), folder / "math.2.db"))
+    close_later(stack, open_by_path(folder / "math.2.db"))
     own = close_later(stack, await journals.open_own("math", AGENTS))
     opened = [
         close_later(stack, journal).path.name
@@ -169,7 +181,7 @@ async def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
     for name in ("currency.db", "research.db", "math.db"):
         await make_journal(folder / name)
     await open_journal(folder / "empty.db").close()
-    close_later(stack, OpenJournal(open_journal(folder / "research.db"), folder / "research.db"))
+    close_later(stack, open_by_path(folder / "research.db"))
     close_later(stack, await journals.open_own("math", AGENTS))
     assert [free async for free in journals.open_free("math", {"math"})] == []
     (other,) = [free async for free in journals.open_free("math", AGENTS)]
@@ -227,5 +239,5 @@ async def test_a_damaged_journal_is_skipped_and_logged(
     with caplog.at_level(logging.ERROR):
         own = close_later(stack, await journals.open_own("math", AGENTS))
     assert own.path == folder / "math.2.db"
-    assert [record.getMessage() for record in caplog.records] == ["journal.left_out"]
+    assert [record.getMessage() for record in find_logged(caplog)] == ["journal.left_out"]
     assert (folder / "math.db").read_bytes().startswith(b"no journal")

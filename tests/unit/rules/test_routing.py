@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from harness.logs import find_logged
 from harness.mesh.bundled_cards import shipped_cards
 from trunkline.embeddings import EmbeddingModel
 from trunkline.rules.planner import RulesPlanner
@@ -201,4 +202,6 @@ async def test_without_its_embedding_model_the_rules_answer_as_before(
 
     assert "I am the built-in rules model" in unmatched.question
     assert [step.agent for step in matched.steps] == ["weather"]
-    assert [record.message for record in caplog.records] == ["supervisor.embeddings_unavailable"]
+    assert [record.message for record in find_logged(caplog)] == [
+        "supervisor.embeddings_unavailable"
+    ]

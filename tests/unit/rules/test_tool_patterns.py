@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.logs import find_logged
 from trunkline.core.patterns import PatternMatch, compile_pattern
 from trunkline.rules import tool_patterns
 from trunkline.rules.tool_patterns import (
@@ -173,7 +174,9 @@ def test_an_invalid_declaration_is_skipped_and_logged_once(
         match = match_tool(question, declared)
         assert match is not None
         assert match.arguments == {"n": 1}
-    assert [record.message for record in caplog.records] == ["matching.declaration_passed_over"]
+    assert [record.message for record in find_logged(caplog)] == [
+        "matching.declaration_passed_over"
+    ]
 
 
 def test_a_question_over_the_limit_matches_nothing() -> None:
@@ -269,7 +272,7 @@ def test_a_hostile_tool_spends_its_share_and_silences_no_other_tool(
     match = match_tool("a" * 500, declared)
     assert match is not None
     assert match.tool == "good"
-    assert [record.__dict__["tool"] for record in caplog.records] == [hostile]
+    assert [record.__dict__["tool"] for record in find_logged(caplog)] == [hostile]
     assert len(meter.patterns & {rule["pattern"] for rule in HOSTILE}) > 1
     assert meter.steps <= STEP_LIMIT
 

@@ -3,20 +3,27 @@
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
+from harness.logs import find_logged
 from trunkline.core.settings import Budget, LimitSettings
 from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import JournalUnavailableError, LimitExceededError
 from trunkline.tasks.budgets import Budgets, ModelUsage, end_of_period
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.submission import SubmitResult
-from trunkline.tasks.usage_store import Subject, Usage, UsageStore, list_usage, usage_path
+from trunkline.tasks.usage_store import (
+    SqliteUsageStore,
+    Subject,
+    Usage,
+    list_usage,
+    usage_path,
+)
 from trunkline.v1 import message_service_pb2
 
 EVENING = datetime(2026, 1, 31, 23, 0, 0, 500_000, tzinfo=UTC)
@@ -44,12 +51,8 @@ OpenBudgets = Callable[[LimitSettings], Budgets]
 def open_budgets(
     folder: Path, limits: LimitSettings, clock: Callable[[], datetime]
 ) -> Iterator[Budgets]:
-    with UsageStore(folder) as store:
-        budgets = Budgets(store, limits, clock=clock)
-        try:
-            yield budgets
-        finally:
-            budgets.close()
+    with closing(Budgets(SqliteUsageStore(folder), limits, clock=clock)) as budgets:
+        yield budgets
 
 
 @pytest.fixture
@@ -169,7 +172,7 @@ async def test_a_model_without_a_price_is_reported_once(
     budgets = opening(LimitSettings(day_cost=1))
     use(budgets, 10)
     use(budgets, 10)
-    assert [record.message for record in caplog.records] == ["budget.no_price"]
+    assert [record.message for record in find_logged(caplog)] == ["budget.no_price"]
 
 
 async def test_usage_survives_a_restart_and_is_shared_by_processes(
@@ -199,7 +202,7 @@ async def test_usage_survives_a_restart_and_is_shared_by_processes(
 
 
 async def test_old_usage_is_deleted(tmp_path: Path) -> None:
-    with UsageStore(tmp_path) as store:
+    with closing(SqliteUsageStore(tmp_path)) as store:
         for days in range(0, 500, 10):
             store.add([Subject("acme")], Usage(1, 1, 1), EVENING + timedelta(days=days))
         last = EVENING + timedelta(days=490)
@@ -212,17 +215,16 @@ async def test_old_usage_is_deleted(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    with UsageStore(tmp_path):
-        pass
+    SqliteUsageStore(tmp_path).close()
     usage_path(tmp_path).chmod(0o666)
     with pytest.raises(JournalUnavailableError, match="other users may write to it"):
-        UsageStore(tmp_path)
+        SqliteUsageStore(tmp_path)
 
 
 async def test_usage_that_can_not_be_written_is_logged_and_checks_fail(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = UsageStore(tmp_path)
+    store = SqliteUsageStore(tmp_path)
     budgets = Budgets(store, LimitSettings(day_tokens=5), clock=clock)
     store.close()
     use(budgets, 1)

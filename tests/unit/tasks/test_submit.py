@@ -9,7 +9,6 @@ from harness.agents.inline_agents import NOTHING, OpenHost, define, message, sta
 from harness.polling import wait_for
 from trunkline.core.task_states import StateValue
 from trunkline.errors import (
-    InvalidArgumentError,
     MessageKeyReusedError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -136,7 +135,8 @@ async def test_a_task_id_of_the_parent_is_accepted_and_idempotent(
     second = await accept(host, message(), submission)
     assert (first.task_id, first.is_new) == (task_id, True)
     assert (second.task_id, second.is_new) == (task_id, False)
-    with pytest.raises(InvalidArgumentError, match="journal"):
+    # The caller chose the host that has this journal, and this host does not.
+    with pytest.raises(PeerUnavailableError, match="another host has its journal"):
         await host.submit(
             "tested", message(), message_service_pb2.Submission(task_id="elsewhere-1")
         )

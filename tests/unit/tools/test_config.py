@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.logs import find_logged
 from trunkline.errors import ConfigurationError
 from trunkline.tools.config import ServerConfig, agents_from_config, load_config
 
@@ -52,7 +53,7 @@ def test_a_key_of_no_known_client_is_logged_with_its_line(
     # Editors of Windows begin a file with a byte order mark.
     file.write_bytes(b'\xef\xbb\xbf{"mcpServers": {"a": {"command": "x",\n"zzz": 1}}}')
     assert load_config(file).servers["a"].command == "x"
-    (record,) = caplog.records
+    (record,) = find_logged(caplog)
     assert record.message == "mcp_file.key_ignored"
     assert vars(record)["key"] == f"{file}, line 2: mcpServers.a.zzz"
 

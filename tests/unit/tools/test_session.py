@@ -9,6 +9,7 @@ import pytest
 from mcp import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from harness.logs import find_logged
 from harness.mcp.scripted_servers import tool_request
 from harness.remote.measurements import measuring
 from trunkline.core.json_values import read_json
@@ -149,7 +150,7 @@ async def test_a_schema_that_checks_nothing_is_not_tried_again(
         await session.list_tools(ServerOverlay())
         assert read_json((await call(session)).structured_content) == {"a": 1}
     assert checker.checked == [{"a": 1}] * checks
-    assert [vars(record)["problem"] for record in caplog.records] == [str(error)] * checks
+    assert [vars(record)["problem"] for record in find_logged(caplog)] == [str(error)] * checks
 
 
 async def test_errors_and_tools_without_a_schema_are_not_checked(client: ScriptedClient) -> None:

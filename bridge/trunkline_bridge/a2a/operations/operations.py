@@ -24,7 +24,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from trunkline.mesh.client import Directory, TaskStream, allocate_task_id
+from trunkline.mesh.client import Directory, TaskStream, allocate_task_id, placement_key
 from trunkline.observe.audit import OK, Action, AuditLog
 from trunkline.observe.span_content import ContentCapture
 from trunkline.v1 import (
@@ -233,7 +233,7 @@ class Operations:
         if submission.task_id:
             # One call is cheaper than a stream, and safe to repeat, since it names its task.
             try:
-                return await self._directory.client_for_agent(caller.agent).send_message(
+                return await self._directory.client_for_task(submission.task_id).send_message(
                     agent=caller.agent,
                     message=request.message,
                     submission=submission,
@@ -366,10 +366,9 @@ class Operations:
     async def list_tasks(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse:
-        """Return a page of the agent's tasks on the host that currently runs the agent."""
-        client = self._directory.client_for_agent(caller.agent)
+        """Return a page of the agent's tasks on the hosts that currently run the agent."""
         return await fetch_task_page(
-            client, caller, request, self._links(caller), self._view(caller)
+            self._directory, caller, request, self._links(caller), self._view(caller)
         )
 
     @asynccontextmanager
@@ -534,11 +533,17 @@ class Operations:
         if request.configuration.HasField("task_push_notification_config"):
             self._check_push_notifications()
             caller.permissions.check(caller.agent, CREATE_PUSH_CONFIG)
-        if task is None and not new_task_id:
-            new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
         if task is not None and task.approvals:
             note_approved_calls(request.message, task)
         submission = build_submission(caller, request, task_id=new_task_id)
+        if task is None and not new_task_id:
+            # The only choice of a replica: the submission goes to the host of this id.
+            host = self._directory.choose_host(
+                caller.agent,
+                context_id=request.message.context_id,
+                key=placement_key(request.message, submission),
+            )
+            submission.task_id = allocate_task_id(host)
         if request.configuration.HasField("task_push_notification_config"):
             webhook = await self._webhooks.validate(
                 request.configuration.task_push_notification_config,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import TaskNotFoundError, TrunklineError
-from trunkline.mesh.client import HostClient
-from trunkline.mesh.client.mesh_tasks import make_page_token
+from trunkline.mesh.client import Directory
+from trunkline.mesh.client.mesh_tasks import list_agent_tasks, make_page_token
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.a2a.projection import FileLinks, View, project_task, set_task_outcome
 from trunkline_bridge.callers.caller import Caller
@@ -18,15 +18,16 @@ _PAGE_BYTES = 4 * 1024 * 1024
 
 
 async def fetch_task_page(
-    client: HostClient,
+    directory: Directory,
     caller: Caller,
     request: a2a_pb2.ListTasksRequest,
     links: FileLinks,
     view: View = View.DETAILED,
 ) -> a2a_pb2.ListTasksResponse:
-    """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
+    """Return a page of the agent's tasks on all of its replicas.
 
-    The page ends after `page_size` tasks or 4 MiB, whichever comes first.
+    Whole tasks are read only if requested. The page ends after `page_size` tasks or 4 MiB,
+    whichever comes first.
     """
     query = task_service_pb2.ListTasksRequest(
         account=caller.account,
@@ -38,11 +39,11 @@ async def fetch_task_page(
     )
     if request.HasField("status_timestamp_after"):
         query.status_after.CopyFrom(request.status_timestamp_after)
-    page = await client.tasks.ListTasks(query)
+    page = await list_agent_tasks(directory, query)
     tasks: list[task_pb2.Task] = []
     is_whole = request.include_artifacts or request.history_length > 0
     if is_whole:
-        count = await _read_tasks(client, caller, request, page.tasks, links, view, into=tasks)
+        count = await _read_tasks(directory, caller, request, page.tasks, links, view, into=tasks)
     else:
         tasks.extend(links.task_to_urls(_task_from_summary(row)) for row in page.tasks)
         count = _count_page(tasks)
@@ -58,7 +59,7 @@ async def fetch_task_page(
 
 
 async def _read_tasks(  # noqa: PLR0913  the parts of one request
-    client: HostClient,
+    directory: Directory,
     caller: Caller,
     request: a2a_pb2.ListTasksRequest,
     rows: Sequence[snapshot_pb2.TaskSummary],
@@ -76,6 +77,7 @@ async def _read_tasks(  # noqa: PLR0913  the parts of one request
 
     async def read(task_id: str) -> task_pb2.Task | None:
         try:
+            client = directory.client_for_task(task_id)
             snapshot = await client.get_task(task_id, account=caller.account)
         except TaskNotFoundError:
             return None

@@ -133,13 +133,21 @@ class PageMesh:
 
     def _build(self, caller: Caller, sources: _Sources) -> Json:
         directory, is_operator = self._directory, self._access.is_operator(caller)
-        breakers = directory.agent_breaker_states()
-        agents = [
-            _render_agent(agent, host.host_id if is_operator else "", breakers)
-            for host in directory.hosts
-            for agent in host.agents
-            if may_see(caller, agent.card.name)
-        ]
+        breakers, host_breakers = directory.agent_breaker_states(), directory.breaker_states()
+        if is_operator:
+            agents = [
+                _render_agent(agent, host.host_id, host_breakers.get(host.address, ""))
+                for host in directory.hosts
+                for agent in host.agents
+                if may_see(caller, agent.card.name)
+            ]
+        else:
+            # Only operators see which replicas an agent has.
+            agents = [
+                _render_agent(agent, "", breakers.get(name, ""))
+                for name, agent in directory.list_agents().items()
+                if may_see(caller, name)
+            ]
         return {
             "hosts": [_render_host(*host) for host in directory.list_host_states() if is_operator],
             "agents": agents,
@@ -157,11 +165,12 @@ def _render_host(host: registry_service_pb2.Host, state: str) -> Json:
         "services": list(host.services),
         "leaseUntil": host.lease_expire_time.ToJsonString(),
         "state": state,
+        "openTurns": host.load.open_turns,
     }
 
 
 def _render_agent(
-    agent: registry_service_pb2.AgentRegistration, host_id: str, breakers: Mapping[str, str]
+    agent: registry_service_pb2.AgentRegistration, host_id: str, breaker: str
 ) -> Json:
     card = agent.card
     return {
@@ -172,7 +181,7 @@ def _render_agent(
         "host": host_id,
         "kind": agent_kind(agent),
         # A breaker of an agent outside the mesh says more than the breaker of its host.
-        "breaker": agent.breaker or breakers.get(card.name, ""),
+        "breaker": agent.breaker or breaker,
     }
 
 

@@ -33,34 +33,34 @@ class VersionDifferences:
 
 
 class WorkflowCatalog(Protocol):
-    """The published workflows. The calls read files, so make them in a thread.
+    """The published workflows.
 
-    Each raises AgentNotFoundError for an unknown name, and InvalidArgumentError for an unknown
-    version. Without a version it is the current one.
+    Each raises AgentNotFoundError for an unknown name, InvalidArgumentError for an unknown version,
+    and JournalUnavailableError if they can't be read now. Without a version it is the current one.
     """
 
-    def list_names(self) -> Sequence[str]:
+    async def list_names(self) -> Sequence[str]:
         """Return the names, sorted."""
         ...
 
-    def list_versions(self, name: str) -> Sequence[int]:
+    async def list_versions(self, name: str) -> Sequence[int]:
         """Return the versions of a workflow, oldest first."""
         ...
 
-    def read(self, name: str, version: int | None = None) -> PublishedWorkflow:
+    async def read(self, name: str, version: int | None = None) -> PublishedWorkflow:
         """Return a version."""
         ...
 
-    def draw(
+    async def draw(
         self, name: str, version: int | None = None, *, visited: Sequence[str], failed: str
     ) -> str:
         """Return a version as Mermaid text, with the path of a run on it."""
         ...
 
-    def compare(self, name: str, old: int, new: int) -> VersionDifferences:
+    async def compare(self, name: str, old: int, new: int) -> VersionDifferences:
         """Return the differences of two versions."""
         ...
 
-    def roll_back(self, name: str, version: int | None = None) -> int:
+    async def roll_back(self, name: str, version: int | None = None) -> int:
         """Let new tasks take a version, by default the one before the current; return it."""
         ...

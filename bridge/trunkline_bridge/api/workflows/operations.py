@@ -6,7 +6,7 @@ name of the workflow, so credentials with agents are for the workflows in their 
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -21,7 +21,8 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.mesh.client import Directory, HostClient, run_paths
+from trunkline.mesh.client import Directory, run_paths
+from trunkline.mesh.client.mesh_tasks import list_agent_tasks
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.a2a.operations.approval_answers import answer_approval
@@ -111,7 +112,7 @@ class WorkflowOperations:
 
     async def list_workflows(self, caller: Caller) -> list[str]:
         """Return the names of the published workflows that the caller may use, sorted."""
-        names = [] if self._catalog is None else await asyncio.to_thread(self._catalog.list_names)
+        names = [] if self._catalog is None else await self._catalog.list_names()
         return [name for name in names if _is_permitted(caller, name)]
 
     async def get_workflow(
@@ -212,7 +213,7 @@ class WorkflowOperations:
     ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the runs of a workflow, the latest change first, without their content.
 
-        They are read from the host that currently runs the workflow.
+        They are read from the hosts that currently run the workflow.
         """
         target = caller._replace(agent=name)
         self._operations.authorizer.check(target, "ListTasks")
@@ -227,7 +228,6 @@ class WorkflowOperations:
         Runs that were purged meanwhile are omitted.
         """
         self._operations.authorizer.check(caller._replace(agent=name), "ListTasks")
-        client = self._directory.client_for_agent(name)
         request = task_service_pb2.ListTasksRequest(
             account=caller.account,
             agent=name,
@@ -236,13 +236,13 @@ class WorkflowOperations:
             with_text=True,
         )
         with recorded(self._audit, caller, Action.TASK_LIST, agent=name):
-            page = await client.tasks.ListTasks(request)
-            versions = await self._read_versions(client, caller, page.tasks)
+            page = await list_agent_tasks(self._directory, request)
+            versions = await self._read_versions(caller, page.tasks)
         runs = [Run(row, versions[row.task_id]) for row in page.tasks if row.task_id in versions]
         return runs, page.next_page_token
 
     async def _read_versions(
-        self, client: HostClient, caller: Caller, rows: Sequence[snapshot_pb2.TaskSummary]
+        self, caller: Caller, rows: Sequence[snapshot_pb2.TaskSummary]
     ) -> dict[str, int | None]:
         """Return the versions of runs by id.
 
@@ -255,6 +255,7 @@ class WorkflowOperations:
         async def read(task_id: str) -> None:
             async with slots:
                 try:
+                    client = self._directory.client_for_task(task_id)
                     snapshot = await client.get_task(task_id, account=caller.account)
                 except TaskNotFoundError:
                     return
@@ -373,22 +374,24 @@ class WorkflowOperations:
         return await client.get_task(task_id, account=caller.account)
 
     async def _read(
-        self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], _Result]
+        self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], Awaitable[_Result]]
     ) -> _Result:
         self.authorize(caller, name, GET_WORKFLOW)
         return await self._call_catalog(name, read)
 
-    async def _call_catalog(self, name: str, call: Callable[[WorkflowCatalog], _Result]) -> _Result:
+    async def _call_catalog(
+        self, name: str, call: Callable[[WorkflowCatalog], Awaitable[_Result]]
+    ) -> _Result:
         if self._catalog is None:
             raise AgentNotFoundError(name)
-        return await asyncio.to_thread(call, self._catalog)
+        return await call(self._catalog)
 
     async def _check_version(self, name: str, version: int) -> None:
         """Check a version of a workflow that is published here.
 
         Its host checks all other versions.
         """
-        if self._catalog is not None and name in await asyncio.to_thread(self._catalog.list_names):
+        if self._catalog is not None and name in await self._catalog.list_names():
             await self._call_catalog(name, lambda catalog: catalog.read(name, version))
 
     def authorize(self, caller: Caller, name: str, method: str) -> None:

@@ -119,7 +119,8 @@ class AgentCalls:
             PeerUnavailableError: the registry has not answered yet.
             TreeLimitError: nothing remains of the limits.
         """
-        child_id = allocate_task_id(self.directory.get_agent_host(agent))
+        host = self.directory.choose_host(agent, context_id=self.turn.context_id)
+        child_id = allocate_task_id(host)
         started = event_pb2.ChildStarted(
             task_id=child_id,
             agent=agent,

@@ -5,13 +5,12 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias, Unpack
 
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt, GraphRecursionError
 from langgraph.pregel import Pregel
@@ -90,8 +89,7 @@ def from_langgraph(  # noqa: PLR0913  each by name
     middleware interrupts for become approval requests.
 
     Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
-    checkpointer. Without a checkpointer, the checkpoint file of the host is used, which survives a
-    restart.
+    checkpointer. Without a checkpointer, the store of the host is used, which survives a restart.
     Tasks run one at a time, each on a copy of the thread that replaces the thread when the task
     completes. With `memory=False` each task begins anew, and tasks of one context run at once. When
     the host dies, the graph resumes from its last checkpoint, and unfinished nodes run again.
@@ -137,8 +135,6 @@ class _Runner:
     step_limit: int | None
     repeatable: bool
     memory: bool
-    spare: InMemorySaver = field(default_factory=InMemorySaver)
-    """For hosts without a data directory."""
 
     @cached_property
     def types(self) -> set[type]:
@@ -154,21 +150,18 @@ class _Runner:
         if calls is not None:
             calls.set_site(lambda: _current_node() or f"turn-{task.turn}", GraphInterrupt)
         await turn.rewind()
-        opening = open_task_thread(turn, saver, self.spare, self.types)
+        thread = open_task_thread(turn, saver, self.types)
         lock = lock_conversation(turn) if self.memory else nullcontext()
         # Not before: a host that takes over a task without a thread would begin anew.
-        turn.on_end(partial(self._delete_thread, turn, saver))
-        async with lock, opening as thread:
+        turn.on_end(partial(self._delete_thread, turn, thread))
+        async with lock:
             is_completed = await self._run(task, turn, thread)
             if is_completed and self.memory:
                 await thread.save_conversation()
 
-    async def _delete_thread(
-        self, turn: TurnRuntime, saver: BaseCheckpointSaver[Any] | None
-    ) -> None:
+    async def _delete_thread(self, turn: TurnRuntime, thread: TaskThread) -> None:
         try:
-            async with open_task_thread(turn, saver, self.spare, self.types) as thread:
-                await thread.delete()
+            await thread.delete()
         except Exception as error:  # noqa: BLE001  any checkpointer; the task has ended well
             extra = {"task_id": turn.id, "problem": type(error).__name__}
             logger.warning("checkpoint.not_deleted", extra=extra)

@@ -5,8 +5,8 @@ replaces it when the task completes. So a waiting task blocks no other task, and
 canceled one leaves nothing behind.
 """
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
@@ -21,13 +21,16 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 
-from trunkline.agents.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
-from trunkline.agents.reasoning.checkpoint_saver import CheckpointSaver, EventLoopSaver
+from trunkline.agents.reasoning.checkpoint_saver import StoreSaver
+from trunkline.agents.reasoning.conversation_state import ConversationState
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.tasks.turn_runtime import TurnRuntime
 
+logger = logging.getLogger(__name__)
+
 _FORKED: Final = "fork"
 _MESSAGES: Final = "messages"
+_MAX_TRIES: Final = 20
 
 
 class ThreadHead(NamedTuple):
@@ -37,15 +40,15 @@ class ThreadHead(NamedTuple):
     step: int
 
 
-class ConversationStore(Protocol):
-    """Stores the head of a conversation."""
+class Conversation(Protocol):
+    """The conversation that the thread of a task begins with and replaces."""
 
     async def load_head(self) -> ThreadHead | None:
         """Return the head, unless the conversation is new."""
         ...
 
-    async def save_head(self, head: ThreadHead) -> None:
-        """Replace the head."""
+    async def save_head(self, head: ThreadHead) -> bool:
+        """Replace the head that was loaded last; return False if another turn has replaced it."""
         ...
 
 
@@ -57,7 +60,7 @@ class TaskThread:
     id: str
     is_durable: bool
     """True if it survives the death of its host."""
-    _conversation: ConversationStore
+    _conversation: Conversation
     base_checkpoint_id: str | None = None
     """The conversation's checkpoint when the task began."""
 
@@ -85,50 +88,43 @@ class TaskThread:
         latest = await self.saver.aget_tuple(self.config)
         if latest is None:
             return
-        current = await self._conversation.load_head()
-        step = int(latest.metadata.get("step", 0))
-        head = ThreadHead(
-            latest.checkpoint, step if current is None else max(step, current.step + 1)
-        )
-        if current is not None and current.checkpoint["id"] == latest.checkpoint["id"]:
-            return
-        if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
-            head = _merge_heads(current, head)
-        await self._conversation.save_head(head)
+        for _ in range(_MAX_TRIES):
+            current = await self._conversation.load_head()
+            if current is not None and current.checkpoint["id"] == latest.checkpoint["id"]:
+                return
+            step = int(latest.metadata.get("step", 0))
+            head = ThreadHead(
+                latest.checkpoint, step if current is None else max(step, current.step + 1)
+            )
+            if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
+                head = _merge_heads(current, head)
+            if await self._conversation.save_head(head):
+                return
+        logger.warning("conversation.not_saved", extra={"problem": "its state changes too often"})
 
     async def delete(self) -> None:
         """Delete the thread, once the task has ended for good."""
         await self.saver.adelete_thread(self.id)
 
 
-@asynccontextmanager
-async def open_task_thread(
-    task: TurnRuntime,
-    own: BaseCheckpointSaver[Any] | None,
-    spare: InMemorySaver,
-    types: Collection[type],
-) -> AsyncIterator[TaskThread]:
-    """Open the thread of a task, with the author's checkpointer if there is one.
+def open_task_thread(
+    task: TurnRuntime, own: BaseCheckpointSaver[Any] | None, types: Collection[type]
+) -> TaskThread:
+    """Return the thread of a task, with the author's checkpointer if there is one.
 
-    Otherwise the thread is in the file beside the host's journal, or in `spare` if the host
-    stores no files. Objects in the file are restored if LangGraph or `types` has their type.
+    Otherwise the thread is in the store of the host. Objects in the store are restored if LangGraph
+    or `types` has their type.
     """
-    is_anonymous = task.account == ANONYMOUS_ACCOUNT
-    account = "" if is_anonymous else f"@{quote(task.account, safe='')}"
-    name = f"{task.agent}{account}/{task.context_id}"
     thread_id = f"graph/{task.id}"
-    path = task.checkpoint_path
-    if own is not None or path is None:
-        saver = own or spare
-        is_durable = not isinstance(saver, InMemorySaver)
-        yield TaskThread(saver, thread_id, is_durable, _SaverConversation(saver, name))
-        return
-    with open_checkpoint_file(path, task.keyring) as file:
-        conversation_saver = file.saver.with_types(types)
-        conversation = _FileConversation(file, conversation_saver, name, task.account)
-        saver = EventLoopSaver(file.saver.conn)
-        saver.encrypt(task.keyring)
-        yield TaskThread(saver.with_types(types), thread_id, True, conversation)
+    if own is not None:
+        is_anonymous = task.account == ANONYMOUS_ACCOUNT
+        account = "" if is_anonymous else f"@{quote(task.account, safe='')}"
+        conversation = _SaverConversation(own, f"{task.agent}{account}/{task.context_id}")
+        return TaskThread(own, thread_id, not isinstance(own, InMemorySaver), conversation)
+    checkpoints = task.memory.checkpoints
+    saver = StoreSaver(checkpoints, types)
+    state = ConversationState(task, types)
+    return TaskThread(saver, thread_id, checkpoints.is_durable, _StoredConversation(state))
 
 
 class _SaverConversation:
@@ -144,31 +140,23 @@ class _SaverConversation:
             return None
         return ThreadHead(latest.checkpoint, int(latest.metadata.get("step", 0)))
 
-    async def save_head(self, head: ThreadHead) -> None:
+    async def save_head(self, head: ThreadHead) -> bool:
         await _write_head(self._saver, self._config, head)
+        return True
 
 
-class _FileConversation:
-    """A conversation in the checkpoint files of all hosts."""
+class _StoredConversation:
+    """A conversation in the store of all hosts."""
 
-    def __init__(
-        self, file: CheckpointFile, saver: CheckpointSaver, name: str, account: str
-    ) -> None:
-        self._file = file
-        self._saver = saver
-        self._thread = (name, account)
+    def __init__(self, state: ConversationState) -> None:
+        self._state = state
 
     async def load_head(self) -> ThreadHead | None:
-        saver = self._saver
-        newest = saver.find_newest_state(
-            (saver.conn, *self._file.open_other_files()), *self._thread
-        )
-        if newest is None or _FORKED not in newest[1]:
-            return None
-        return ThreadHead(newest[1][_FORKED], newest[0])
+        checkpoint = (await self._state.read()).get(_FORKED)
+        return None if checkpoint is None else ThreadHead(checkpoint, self._state.step)
 
-    async def save_head(self, head: ThreadHead) -> None:
-        self._saver.replace_state(*self._thread, {_FORKED: head.checkpoint}, head.step)
+    async def save_head(self, head: ThreadHead) -> bool:
+        return await self._state.replace({_FORKED: head.checkpoint}, step=head.step)
 
 
 async def _write_head(

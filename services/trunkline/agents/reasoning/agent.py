@@ -107,35 +107,33 @@ class ReasoningAgent(Agent):
             async with runtime.run_in_background(prewarm()):
                 listing = await self._tools.list_tools(self._servers)
         await prewarm()
-        from trunkline.agents.reasoning.checkpoint_files import open_turn_checkpoints
         from trunkline.agents.reasoning.graph import build_graph, run_turn
         from trunkline.agents.reasoning.turn import ReasoningTurn
+        from trunkline.agents.reasoning.turn_checkpoints import open_turn_checkpoints
 
         if self._graph is None:
             self._graph = build_graph()
-        async with lock_conversation(task):
-            with open_turn_checkpoints(task) as checkpoints:
-                if task.attempt > 1:
-                    state = (checkpoints.state or {}) if checkpoints else {}
-                    await task.rewind(state.get("written"))
-                listing = listing or await self._tools.list_tools(self._servers)
-                if not listing.tools:
-                    await task.fail(_explain_no_tools(listing))
-                    return
-                turn = ReasoningTurn(
-                    task=task,
-                    model=self._model,
-                    tools=Toolbox(listing.tools),
-                    source=self._tools,
-                    checker=self._checker,
-                    checkpoints=checkpoints,
-                )
-                try:
-                    result = await run_turn(self._graph, turn, self._build_prompt())
-                except ModelOverflowError as error:
-                    await task.require_input(str(error))
-                    return
-                await _end_turn(task, result)
+        async with lock_conversation(task), open_turn_checkpoints(task) as checkpoints:
+            if task.attempt > 1:
+                await task.rewind((checkpoints.state or {}).get("written"))
+            listing = listing or await self._tools.list_tools(self._servers)
+            if not listing.tools:
+                await task.fail(_explain_no_tools(listing))
+                return
+            turn = ReasoningTurn(
+                task=task,
+                model=self._model,
+                tools=Toolbox(listing.tools),
+                source=self._tools,
+                checkpoints=checkpoints,
+                checker=self._checker,
+            )
+            try:
+                result = await run_turn(self._graph, turn, self._build_prompt())
+            except ModelOverflowError as error:
+                await task.require_input(str(error))
+                return
+            await _end_turn(task, result)
 
     async def cancel_waiting(self, task: TurnRuntime) -> None:
         """Cancel the tasks of MCP servers that wait for an answer of this task's user."""

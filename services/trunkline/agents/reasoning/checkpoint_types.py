@@ -28,6 +28,12 @@ class CheckpointSerializer(JsonPlusSerializer):
         # None stands for LangGraph's allow-list. The default allows everything.
         super().__init__(allowed_msgpack_modules=None)
 
+    @classmethod
+    def for_types(cls, types: Iterable[type]) -> JsonPlusSerializer:
+        """Return a serializer that also restores objects of these types."""
+        names = [(kind.__module__, kind.__name__) for kind in types]
+        return cls().with_msgpack_allowlist(names) if names else cls()
+
     def loads_typed(self, data: tuple[str, bytes]) -> Any:  # noqa: ANN401  as LangGraph's
         """Restore a value.
 

@@ -1,30 +1,32 @@
-"""The stored messages of a conversation, in the LangGraph thread `<agent>/<context id>`.
+"""The stored messages of the conversation of an agent with an account in a context.
 
-A turn reads it at the start, from the checkpoint files of all hosts in the data directory. It
-writes its own messages in one transaction before it publishes its end, so a killed process loses
-nothing that was published. The checkpoint namespace is the account, which isolates accounts. The
-messages suit models of any provider: texts, tool calls and tool results. Imports LangGraph, so load
-it lazily.
+A turn reads them at the start. It stores its own messages before it publishes its end, so a killed
+process loses nothing that was published. The messages suit models of any provider: texts, tool
+calls and tool results. Imports LangGraph, so load it lazily.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
-from trunkline.agents.reasoning.checkpoint_files import CheckpointFile
+from trunkline.agents.reasoning.conversation_state import ConversationState
 from trunkline.agents.reasoning.message_repair import is_feedback, repair_messages
 from trunkline.agents.reasoning.tool_results import get_citations
 from trunkline.agents.reasoning.turn_result import STATUS_KEY
 from trunkline.tasks.turn_runtime import TurnRuntime
+
+logger = logging.getLogger(__name__)
 
 MAX_MESSAGES: Final = 20
 MAX_CHARS: Final = 32_000
 """The size limit of a conversation, about 8000 tokens."""
 _TEXT_CHARS: Final = 8_000
 _TOOL_CHARS: Final = 4_000
+_MAX_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,22 @@ class Exchange:
 class ConversationHistory:
     """The exchanges of an agent with one account in one context, oldest first."""
 
-    def __init__(self, file: CheckpointFile, task: TurnRuntime) -> None:
-        self._file = file
+    def __init__(self, task: TurnRuntime, state: ConversationState) -> None:
+        """`load` reads the exchanges."""
         self._task = task
-        self._thread_id = f"{task.agent}/{task.context_id}"
-        self._step = 0
+        self._state = state
         self._exchanges: list[Exchange] = []
-        self._read()
+
+    @classmethod
+    async def load(cls, task: TurnRuntime) -> Self:
+        """Read the conversation of a task.
+
+        Raises:
+            JournalUnavailableError: it can't be read.
+        """
+        conversation = cls(task, ConversationState(task))
+        await conversation._read()
+        return conversation
 
     def earlier_messages(self) -> list[BaseMessage]:
         """Return the messages of other tasks, then the messages of earlier turns of this task.
@@ -66,15 +77,21 @@ class ConversationHistory:
         """Return whether it has earlier turns of this task."""
         return any(exchange.task_id == self._task.id for exchange in self._exchanges)
 
-    def append(self, messages: Sequence[BaseMessage]) -> None:
+    async def append(self, messages: Sequence[BaseMessage]) -> None:
         """Add the messages of this turn in place of the messages of an earlier attempt.
 
         Drops the oldest exchanges until the rest fits MAX_MESSAGES and MAX_CHARS. The newest
         exchange is always kept.
         """
-        # Children of one parent run at the same time, so another turn may have added messages.
-        self._read()
         newest = Exchange(self._task.id, self._task.turn, tuple(_make_portable(messages)))
+        for _ in range(_MAX_TRIES):
+            if await self._replace(newest):
+                return
+            # Children of one parent run at the same time, so another turn has added messages.
+            await self._read()
+        logger.warning("conversation.not_saved", extra={"problem": "its state changes too often"})
+
+    async def _replace(self, newest: Exchange) -> bool:
         key = (newest.task_id, newest.turn)
         exchanges = [
             exchange for exchange in self._exchanges if (exchange.task_id, exchange.turn) != key
@@ -86,18 +103,13 @@ class ConversationHistory:
                 [exchange.task_id, exchange.turn, len(exchange.messages)] for exchange in retained
             ],
         }
-        self._step, self._exchanges = self._step + 1, retained
-        self._file.saver.replace_state(self._thread_id, self._task.account, values, self._step)
+        if not await self._state.replace(values):
+            return False
+        self._exchanges = retained
+        return True
 
-    def _read(self) -> None:
-        """Read the stored exchanges if they are newer than the exchanges in memory."""
-        saver = self._file.saver
-        connections = (saver.conn, *self._file.open_other_files())
-        state = saver.find_newest_state(
-            connections, self._thread_id, self._task.account, known_step=self._step
-        )
-        if state is not None:
-            self._step, self._exchanges = state[0], list(_decode_exchanges(state[1]))
+    async def _read(self) -> None:
+        self._exchanges = list(_decode_exchanges(await self._state.read()))
 
 
 def get_tool_calls(message: BaseMessage) -> Sequence[ToolCall]:

@@ -60,9 +60,7 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
     continuation = decode_continuation(turn.task.snapshot)
     question = continuation.messages if continuation else [HumanMessage(turn.task.text)]
     turn.earlier_count = continuation.earlier_count if continuation else len(turn.task.history) - 1
-    conversation = (
-        ConversationHistory(turn.checkpoints.file, turn.task) if turn.checkpoints else None
-    )
+    conversation = await ConversationHistory.load(turn.task)
     turn.earlier_messages = [SystemMessage(prompt), *_load_earlier_messages(turn, conversation)]
     # Each message takes at most two LangGraph steps.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
@@ -73,26 +71,25 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
             "approvals": dict(continuation.approvals),
             "questions": dict(continuation.questions),
         }
-    if turn.checkpoints is not None:
-        graph = graph.copy({"checkpointer": turn.checkpoints.saver})
-        config["configurable"] = {"thread_id": turn.checkpoints.thread_id}
-        if turn.checkpoints.state is not None:
-            state = None
-            turn.restore(turn.checkpoints.state)
+    graph = graph.copy({"checkpointer": turn.checkpoints.saver})
+    config["configurable"] = {"thread_id": turn.checkpoints.thread_id}
+    if turn.checkpoints.state is not None:
+        state = None
+        turn.restore(turn.checkpoints.state)
     try:
         end = await graph.ainvoke(  # type: ignore[call-overload]
-            state, config, context=turn, durability="sync" if turn.checkpoints else None
+            state, config, context=turn, durability="sync"
         )
     except BaseException as error:
-        if conversation is not None and not turn.task.is_lost:
-            conversation.append(_build_interrupted_messages(turn, question, error))
+        if not turn.task.is_lost:
+            await conversation.append(await _build_interrupted_messages(turn, question, error))
         raise
     result = _read_result(end)
     if result.status == ResultStatus.COMPLETED:
         await turn.finish_answer(end["messages"])
     # A turn that waits for approval is not a finished exchange yet.
-    if conversation is not None and not find_open_calls(end["messages"]):
-        conversation.append(_build_final_messages(end["messages"], result))
+    if not find_open_calls(end["messages"]):
+        await conversation.append(_build_final_messages(end["messages"], result))
     return result
 
 
@@ -111,11 +108,11 @@ async def _route_result(state: ReasoningState) -> str:
 
 
 def _load_earlier_messages(
-    turn: ReasoningTurn, conversation: ConversationHistory | None
+    turn: ReasoningTurn, conversation: ConversationHistory
 ) -> list[BaseMessage]:
     """Return the messages before this turn's question, of its context and its task."""
-    messages = conversation.earlier_messages() if conversation else []
-    if conversation is None or not conversation.has_own_turns():
+    messages = conversation.earlier_messages()
+    if not conversation.has_own_turns():
         messages += _convert_history(turn.task.history[: turn.earlier_count])
     return messages
 
@@ -129,12 +126,11 @@ def _build_final_messages(
     return [*messages, build_agent_message(result.text or _NO_TEXT, result.status)]
 
 
-def _build_interrupted_messages(
+async def _build_interrupted_messages(
     turn: ReasoningTurn, question: Sequence[BaseMessage], error: BaseException
 ) -> Sequence[BaseMessage]:
     """Return the known messages of a turn that was canceled or failed."""
-    checkpoints = turn.checkpoints
-    state = (checkpoints.saver.load_state(checkpoints.thread_id) if checkpoints else None) or {}
+    state = await turn.checkpoints.saver.load_state(turn.checkpoints.thread_id) or {}
     reason = (
         f"This failed: {redact_addresses(error)}" if isinstance(error, TrunklineError) else _STOPPED
     )

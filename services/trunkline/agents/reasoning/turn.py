@@ -9,11 +9,11 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph import MessagesState
 
 from trunkline.agents.calls.tool_source import ToolSource
-from trunkline.agents.reasoning.checkpoint_files import TurnCheckpoints
 from trunkline.agents.reasoning.message_repair import build_feedback, repair_messages
 from trunkline.agents.reasoning.models import Model
 from trunkline.agents.reasoning.tool_results import render_sources
 from trunkline.agents.reasoning.toolbox import Toolbox, ToolSpec
+from trunkline.agents.reasoning.turn_checkpoints import TurnCheckpoints
 from trunkline.agents.reasoning.turn_result import RESULT_TOOLS, STATUS_KEY, ResultStatus
 from trunkline.errors import StepLimitError
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -40,14 +40,13 @@ class ReasoningTurn:
     model: Model
     tools: Toolbox
     source: ToolSource
+    checkpoints: TurnCheckpoints
     checker: Model | None = None
     """The model that checks answers. Without it, answers are not checked."""
     earlier_messages: Sequence[BaseMessage] = ()
     """The messages before the turn: the system prompt, and the earlier conversation."""
     earlier_count: int = 0
     """The number of messages in the task's history before this turn's question."""
-    checkpoints: TurnCheckpoints | None = None
-    """The checkpoints of the turn, if the host keeps checkpoints."""
     streamed_text: str = ""
     parts: list[part_pb2.Part] = field(default_factory=list)
     """Tool content that is not text."""
@@ -93,8 +92,7 @@ class ReasoningTurn:
         """Flush the answer to the journal and return its length, for the checkpoint."""
         if self._answer is None or not self.streamed_text:
             return {}
-        if self.checkpoints is not None:
-            await self.task.flush()
+        await self.task.flush()
         return {self._answer.id: len(self.streamed_text)}
 
     async def close_answer(self) -> None:

@@ -4,9 +4,9 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +36,8 @@ from trunkline.core.encryption import (
 )
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.journal.artifacts import BlobStore, blob_folder
-from trunkline.journal.artifacts.admin import (
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
+from trunkline.journal.artifacts.folder.admin import (
     check_blobs,
     copy_blobs,
     find_blob_folders,
@@ -170,7 +170,7 @@ def prune_data(
         before_bytes = path.stat().st_size
         try:
             pruned = asyncio.run(prune_journal(path, retention, keyring))
-            prune_blobs(BlobStore(blob_folder(path)), list_task_ids(path))
+            asyncio.run(prune_blobs(FolderBlobStore(blob_folder(path)), list_task_ids(path)))
         except JournalUnavailableError as error:
             code = print_error(error)
             continue
@@ -279,8 +279,8 @@ def check_database(path: Path, folder: Path, keyring: Keyring | None) -> dict[st
     """Check a database, and a journal's files of tasks, too; return what is found as JSON."""
     if path.parent == folder / _JOURNAL_FOLDER and path.suffix == ".db":
         report = check_journal(path, keyring)
-        blobs = BlobStore(blob_folder(path), keyring=keyring)
-        report.problems += islice(check_blobs(blobs, report.references), _MAX_FILE_PROBLEMS)
+        blobs = FolderBlobStore(blob_folder(path), keyring=keyring)
+        report.problems += asyncio.run(_find_problems(blobs, report.references))
     else:
         report = CheckReport(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
     return {
@@ -293,6 +293,17 @@ def check_database(path: Path, folder: Path, keyring: Keyring | None) -> dict[st
         "plain_rows": report.plain_count,
         "problems": report.problems,
     }
+
+
+async def _find_problems(blobs: FolderBlobStore, references: Iterable[str]) -> list[str]:
+    """Return the first problems with the files of a journal's tasks."""
+    problems: list[str] = []
+    async with aclosing(check_blobs(blobs, references)) as lines:
+        async for line in lines:
+            problems.append(line)
+            if len(problems) == _MAX_FILE_PROBLEMS:
+                break
+    return problems
 
 
 def format_report(report: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ def usage(data: DataOption = None, *, json: JsonOption = False) -> None:
 
     from trunkline.cli.budget_report import build_reports, print_reports
 
-    settings = load_command_settings({"data_dir": data}, uses={"data_dir", "limits"})
+    settings = load_command_settings({"data_dir": data}, uses={"data_dir", "limits", "store"})
     reports = build_reports(settings, datetime.now(UTC))
     if json:
         print_json(reports)

@@ -127,15 +127,17 @@ async def replay_webhooks(
 
 
 @command(group, "secret")
-def print_secret(data: DataOption = None) -> None:
+async def print_secret(data: DataOption = None) -> None:
     """Print the secret that signs posts, for the receivers that verify them."""
     from trunkline.cli.audit import record_act
     from trunkline.observe.audit import Action
+    from trunkline.processes.database import open_small_files
     from trunkline.processes.webhook_secret import load_secret
 
-    uses = {"data_dir", "webhook_secret", *KEY_SETTINGS, *AUDIT_SETTINGS}
+    uses = {"data_dir", "store", "webhook_secret", *KEY_SETTINGS, *AUDIT_SETTINGS}
     settings = load_command_settings({"data_dir": data}, uses=uses)
-    secret = settings.webhook_secret or load_secret(settings)
+    async with open_small_files(settings) as files:
+        secret = settings.webhook_secret or await load_secret(settings, files)
     if not secret:
         problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
         raise ConfigurationError(str(settings.data_dir), problem)

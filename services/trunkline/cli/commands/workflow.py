@@ -23,7 +23,6 @@ from trunkline.cli.options import (
     argument,
     build_agent_url,
     choose,
-    load_command_settings,
     option,
     resolve_api_key,
     resolve_base_url,
@@ -88,23 +87,20 @@ def show_workflow(
     data: DataOption = None,
 ) -> None:
     """Draw a workflow as Mermaid text, or as an SVG; a task with the path of its run."""
-    from trunkline.cli.workflows import check_path, is_source, load_source, read_run
+    from trunkline.cli.workflows import (
+        check_path,
+        is_source,
+        load_source,
+        read_published,
+    )
     from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
-    from trunkline.workflows.versions import WorkflowVersions
 
     path = RunPath(tuple(filter(None, visited.split(","))), failed)
     if is_source(source):
         workflow = load_source(source)
     else:
-        settings = load_command_settings({"data_dir": data}, uses={"data_dir"})
-        versions = WorkflowVersions(settings.data_dir)
-        if source in versions.list_names():
-            workflow = versions.load(source, versions.current(source))
-        elif visited or failed:
-            problem = "is for files and names; a task has the path of its run"
-            raise InvalidArgumentError("--visited" if visited else "--failed", problem)
-        else:
-            workflow, path = asyncio.run(read_run(source, versions, mesh, account))
+        reading = read_published(source, path, data=data, mesh=mesh, account=account)
+        workflow, path = asyncio.run(reading)
     check_path(workflow, path)
     if svg is None:
         write(draw_mermaid(workflow, path))
@@ -237,47 +233,47 @@ async def start_workflow(
 
 
 @command(group, "list")
-def list_workflows(data: DataOption = None, *, json: JsonOption = False) -> None:
-    """List the published workflows of a data directory, and the versions that new tasks take."""
+async def list_workflows(data: DataOption = None, *, json: JsonOption = False) -> None:
+    """List the published workflows, and the versions that new tasks take."""
     from trunkline.cli.workflows import open_versions
 
-    versions = open_versions(data)
-    names = versions.list_names()
-    if not names:
-        print_stderr(
-            f"no workflow is published in {versions.data_dir}; serve one with "
-            "`trunkline up --workflow FILE`, or name another folder with --data"
-        )
-    for name in names:
-        current = versions.current(name)
-        numbers = versions.list_versions(name)
-        if json:
-            print_json({"name": name, "version": current, "versions": numbers})
-        else:
-            description = versions.load(name, current).description
-            print(f"{name}  version {current} of {len(numbers)}  {description}".rstrip())
+    async with open_versions(data) as versions:
+        names = await versions.list_names()
+        if not names:
+            print_stderr(
+                f"no workflow is published in {versions.place}; serve one with "
+                "`trunkline up --workflow FILE`, or name another folder with --data"
+            )
+        for name in names:
+            current = await versions.current(name)
+            numbers = await versions.list_versions(name)
+            if json:
+                print_json({"name": name, "version": current, "versions": numbers})
+            else:
+                description = (await versions.load(name, current)).description
+                print(f"{name}  version {current} of {len(numbers)}  {description}".rstrip())
 
 
 @command(group, "versions")
-def list_versions(
+async def list_versions(
     name: _WorkflowName, data: DataOption = None, *, json: JsonOption = False
 ) -> None:
     """List the versions of a workflow; `*` marks the version that new tasks take."""
     from trunkline.cli.workflows import open_versions
 
-    versions = open_versions(data)
-    current = versions.current(name)
-    for number in reversed(versions.list_versions(name)):
-        is_current = number == current
-        description = versions.load(name, number).description
-        if json:
-            print_json({"version": number, "current": is_current, "description": description})
-        else:
-            print(f"{'*' if is_current else ' '} {number}  {description}".rstrip())
+    async with open_versions(data) as versions:
+        current = await versions.current(name)
+        for number in reversed(await versions.list_versions(name)):
+            is_current = number == current
+            description = (await versions.load(name, number)).description
+            if json:
+                print_json({"version": number, "current": is_current, "description": description})
+            else:
+                print(f"{'*' if is_current else ' '} {number}  {description}".rstrip())
 
 
 @command(group, "rollback")
-def roll_back(
+async def roll_back(
     name: _WorkflowName,
     version: Annotated[int | None, argument("VERSION", "The version. [the one before]")] = None,
     data: DataOption = None,
@@ -287,7 +283,8 @@ def roll_back(
     """Let new tasks take another version, until a newer one is published."""
     from trunkline.cli.workflows import open_versions
 
-    chosen = open_versions(data).roll_back(name, version)
+    async with open_versions(data) as versions:
+        chosen = await versions.roll_back(name, version)
     if json:
         print_json({"name": name, "version": chosen})
     else:

@@ -1,7 +1,7 @@
 """SQLite files: one place that opens, locks, migrates, checks and copies them.
 
 All durable state of a process is in such files. A store has a `Schema` and opens a `Database`. The
-journal and LangGraph's checkpoints have connections of their own, for their speed.
+journal and the memory of agents have connections of their own, for their speed.
 """
 
 from trunkline.core.database.connection import (

@@ -118,6 +118,17 @@ def check_optional_url(url: str) -> str:
     return check_url(url) if url else url
 
 
+def check_optional_bucket_url(url: str) -> str:
+    """Return a URL of a bucket, or an empty text.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if url and not (url.startswith("s3://") and urlsplit(url).netloc):
+        raise ValueError("is not a URL of the form s3://BUCKET/PREFIX")
+    return url
+
+
 def check_optional_postgres_url(url: str) -> str:
     """Return the URL of a PostgreSQL database, or an empty string.
 
@@ -223,6 +234,7 @@ FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
 Url: TypeAlias = Annotated[str, Check(check_url)]
 ParticipantUrl: TypeAlias = Annotated[str, Check(check_participant_url)]
 OptionalUrl: TypeAlias = Annotated[str, Check(check_optional_url)]
+OptionalBucketUrl: TypeAlias = Annotated[str, Check(check_optional_bucket_url)]
 OptionalPostgresUrl: TypeAlias = Annotated[str, Check(check_optional_postgres_url)]
 OptionalRedisUrl: TypeAlias = Annotated[str, Check(check_optional_redis_url)]
 KeyName: TypeAlias = Annotated[str, Check(check_name)]

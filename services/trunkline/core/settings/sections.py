@@ -218,7 +218,7 @@ class ParticipantSettings:
     content_bytes: Annotated[int, Between(1024, 64 * 1024 * 1024)] = 1024 * 1024
     """The largest answer."""
     concurrency: Annotated[int, Between(1, 100_000)] = 16
-    """The number of messages that it gets at once."""
+    """The number of messages that it gets at once from one process."""
     breaker_failures: Annotated[int, Between(1, 1000)] | None = None
     """The number of consecutive failures that opens its circuit breaker. The default is the mesh's
     number."""
@@ -432,7 +432,8 @@ class MessagingSettings:
 
     mode: Literal["auto", "local", "distributed"] = "auto"
     """The place of messages: `local` in a file of the data directory, `distributed` in Redis
-    Streams, `auto` there if `url` is set and answers at the start."""
+    Streams, `auto` there if `url` is set and answers at the start, else in the database of `store`,
+    else in the file."""
     url: OptionalRedisUrl = field(default="", repr=False)
     """The address of Redis or Valkey: redis://, rediss:// or unix://, with user and password."""
     stream: KeyName = "a2a_messages"
@@ -440,8 +441,8 @@ class MessagingSettings:
     group: KeyName = "workers"
     """The consumer group."""
     lease_s: Annotated[float, Between(0.5, 300)] = 10.0
-    """In the distributed mode, a process that has not answered for this time is considered dead,
-    and another process continues its deliveries."""
+    """If processes share the messages, a process that has not answered for this time is considered
+    dead, and another process continues its deliveries."""
     replicas: Annotated[int, Between(0, 16)] = 0
     """In the distributed mode, the replicas of the server that must have a message before it is
     accepted, so that a failover to a replica does not lose the message. With 0, no replica is

@@ -13,6 +13,7 @@ from trunkline.core.settings.constraints import (
     HostNames,
     NonNegativeSeconds,
     OptionalAddress,
+    OptionalBucketUrl,
     OptionalPostgresUrl,
     OptionalUrl,
     Origins,
@@ -158,10 +159,14 @@ class Settings:
     """A command that prints the key, for example of a secret manager. The command runs without a
     shell."""
     store: OptionalPostgresUrl = field(default="", repr=False)
-    """Where journals are: an empty value means files of the data directory, and a URL that starts
-    with postgresql:// a database that hosts on several machines share. The database's clock then
-    measures their leases, and any host with the same agents continues the tasks of a host that is
-    gone. Everything else stays in the data directory."""
+    """Where journals and files of tasks are: an empty value means files of the data directory, and
+    a URL that starts with postgresql:// a database that hosts on several machines share. The
+    database's clock then measures their leases, and any host with the same agents continues the
+    tasks of a host that is gone. Everything else stays in the data directory."""
+    files: OptionalBucketUrl = ""
+    """Where the bytes of files of tasks are: an empty value means in `store`, and s3://BUCKET/PREFIX
+    in a bucket of S3 or of a store with the same interface. Endpoint and credentials are in the
+    variables of AWS, such as AWS_ENDPOINT_URL. It needs a database in `store`."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also a power failure, at a higher cost."""
     cancel_grace_s: NonNegativeSeconds = 2.0
@@ -224,9 +229,9 @@ class Settings:
     refused. With several accounts, up to twice as many tasks share the host: an account may have
     as many of the places above the limit as remain free."""
     queue_limit: Annotated[int, Between(0, 1_000_000)] = 1000
-    """The number of turns of one account that wait for an agent at its concurrency limit. Further
-    ones are refused. As with `task_limit`, a full queue has room for other accounts. Accounts are
-    served in turn."""
+    """The number of turns of one account that wait in one process for an agent at its concurrency
+    limit. Further ones are refused. As with `task_limit`, a full queue has room for other accounts.
+    Accounts are served in turn."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits of accounts and budgets: the table `[limits]`, and variables such as
     TRUNKLINE_LIMITS_RATE for limits of every account."""

@@ -14,8 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -25,27 +24,21 @@ from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import parse_header
 from trunkline.journal.postgres.lease_clock import read_lease_clock
+from trunkline.journal.postgres.reader import PostgresTasks
 from trunkline.journal.postgres.writer import FENCE, HOLD_FENCE, Fence, PostgresWriter
 from trunkline.journal.store import (
-    AliasName,
     CommitGroup,
     OrphanedChild,
     StoredFold,
     SubmissionKey,
-    TaskFilter,
-    TaskPage,
     TaskRow,
     TaskStage,
     WebhookKey,
     WebhookRow,
 )
 
-if TYPE_CHECKING:
-    import asyncpg
-
 logger = logging.getLogger(__name__)
 
-_PAGE_BATCHES: Final = 64
 _UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 # The number of expired keys that a renewal deletes.
 _EXPIRED_KEYS: Final = 1000
@@ -54,15 +47,6 @@ _RENEWAL_S: Final = 1.0
 # The time for the end of a write in flight and the release.
 _CLOSE_S: Final = 5.0
 
-# In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
-# not ended. Most commits do not update the head in its row.
-_TASK_COLUMNS: Final = (
-    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
-    "parent_task_id, head, metadata, ended_ns, stage, "
-    "CASE WHEN ended_ns = 0 THEN "
-    "(SELECT max(sequence) FROM trunkline_events WHERE trunkline_events.task_id = "
-    "trunkline_tasks.task_id) END AS last"
-)
 _WRITE_EVENTS: Final = (
     "written AS (INSERT INTO trunkline_events (task_id, sequence, body) "
     "SELECT t, s, b FROM fence, unnest($5::text[], $6::bigint[], $7::bytea[]) AS e (t, s, b))"
@@ -97,7 +81,7 @@ _COMMIT_EVENTS: Final = _fence(_WRITE_EVENTS)
 _COMMIT_TASKS: Final = _fence(_WRITE_EVENTS, _WRITE_TASKS)
 
 
-class PostgresStore:
+class PostgresStore(PostgresTasks):
     """A `JournalStore` on PostgreSQL. A commit is one statement on a connection of its own.
 
     It survives what the database survives. `synchronous_commit` and the replication are settings
@@ -116,12 +100,12 @@ class PostgresStore:
         was_lost: bool,
     ) -> None:
         """Use a claimed journal. `load` follows."""
+        super().__init__(database, journal_id)
         self.id: str = journal_id
         self.epoch: int = epoch
         self.was_lost: bool = was_lost
         """The previous owner did not release the journal."""
         self.clock: Clock = Clock(ClockReading())
-        self._database = database
         self._writer = PostgresWriter(database, journal_id, epoch, writes)
         self._is_closed = False
 
@@ -164,34 +148,6 @@ class PostgresStore:
         commit = self._commit_all if group.aliases or group.webhooks else self._commit
         await self._writer.write(lambda connection, fence: commit(connection, fence, group))
 
-    async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
-        """Return batches that end after the sequence `after`; see `JournalStore`."""
-        batches: list[bytes] = []
-        while True:
-            # Between two pages, the events of a task that was compacted may be deleted.
-            rows = await self._database.fetch(
-                "SELECT sequence, body FROM trunkline_events WHERE task_id = $1 AND sequence > $2 "
-                "ORDER BY sequence LIMIT $3",
-                task_id,
-                after,
-                _PAGE_BATCHES,
-            )
-            if batches and rows and not _begins_at(rows[0]["body"], after + 1):
-                return batches
-            for sequence, body in rows:
-                limit_bytes -= len(body)
-                if batches and limit_bytes < 0:
-                    return batches
-                batches.append(body)
-                after = sequence
-            if len(rows) < _PAGE_BATCHES:
-                return batches
-
-    async def find_rows(self, task_ids: Collection[str]) -> dict[str, TaskRow]:
-        """Return the rows of those tasks that exist; see `JournalStore`."""
-        rows = await self._select_tasks("task_id = ANY($2)", list(task_ids))
-        return {row.task_id: row for row in rows}
-
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
         """Return those idempotency keys that have not expired; see `JournalStore`."""
         rows = await self._database.fetch(
@@ -202,63 +158,6 @@ class PostgresStore:
             now_ns,
         )
         return {row["key"]: SubmissionKey(*row) for row in rows}
-
-    async def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return the fold of a compacted task."""
-        row = await self._database.fetchrow(
-            "SELECT snapshot, epoch, forwarded FROM trunkline_folds WHERE task_id = $1", task_id
-        )
-        if row is None:
-            return None
-        return StoredFold(row["snapshot"], row["epoch"], json.loads(row["forwarded"]))
-
-    async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
-        """Return the task ids that aliases are bound to; see `JournalStore`."""
-        rows = await self._database.fetch(
-            "SELECT account, alias, task_id FROM trunkline_aliases "
-            "JOIN unnest($2::text[], $3::text[]) AS n (a, b) ON account = a AND alias = b "
-            "WHERE journal_id = $1",
-            self.id,
-            [account for account, _ in names],
-            [alias for _, alias in names],
-        )
-        return {(account, alias): task_id for account, alias, task_id in rows}
-
-    async def find_webhooks(
-        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
-    ) -> list[WebhookRow]:
-        """Return webhooks, the newest first; see `JournalStore`."""
-        rows = await self._database.fetch(
-            "SELECT task_id, config_id, state, content FROM trunkline_webhooks WHERE journal_id = "
-            "$1 "
-            "AND ($2 = '' OR task_id = $2) AND (cardinality($3::integer[]) = 0 OR state = ANY($3)) "
-            "ORDER BY number DESC LIMIT $4",
-            self.id,
-            task_id,
-            list(states),
-            limit,
-        )
-        return [WebhookRow(*row) for row in rows]
-
-    async def list_rows(
-        self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
-    ) -> TaskPage:
-        """Return a page of rows; see `JournalStore`."""
-        where, values = _filter_conditions(task_filter, first=2)
-        total = await self._database.fetchrow(
-            " ".join(("SELECT count(*) FROM trunkline_tasks WHERE journal_id = $1 AND", where)),
-            self.id,
-            *values,
-        )
-        if after is not None:
-            at = len(values) + 2
-            where += (
-                f" AND (status_time_ns < ${at} OR (status_time_ns = ${at} AND task_id > ${at + 1}))"
-            )
-            values += after
-        order = f"ORDER BY status_time_ns DESC, task_id LIMIT ${len(values) + 2}"
-        rows = await self._select_tasks(" ".join((where, order)), *values, limit)
-        return TaskPage(rows, total[0] if total else 0)
 
     async def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all unfinished tasks, the oldest first."""
@@ -554,44 +453,8 @@ class PostgresStore:
             [key for key, row in changed.items() if row is None],
         )
 
-    async def _select_tasks(self, rest: str, *values: object) -> list[TaskRow]:
-        query = " ".join(
-            ("SELECT", _TASK_COLUMNS, "FROM trunkline_tasks WHERE journal_id = $1 AND", rest)
-        )
-        return [_parse_task(row) for row in await self._database.fetch(query, self.id, *values)]
-
-
-def _parse_task(columns: "asyncpg.Record") -> TaskRow:
-    *stored, stage, last = columns
-    row = TaskRow(*stored)
-    if stage != TaskStage.READABLE:
-        return replace(row, first_available=row.head + 1)
-    return row if last is None or last == row.head else replace(row, head=last)
-
-
-def _begins_at(batch: bytes, sequence: int) -> bool:
-    """Return whether a batch begins at this sequence. If it is damaged, it does not."""
-    try:
-        return parse_header(batch).first_sequence == sequence
-    except (DecodeError, TypeError):
-        return False
-
 
 async def _set_stage(connection: Connection, task_ids: Iterable[str], stage: TaskStage) -> None:
     await connection.execute(
         "UPDATE trunkline_tasks SET stage = $2 WHERE task_id = ANY($1)", list(task_ids), int(stage)
     )
-
-
-def _filter_conditions(task_filter: TaskFilter, *, first: int) -> tuple[str, list[object]]:
-    """Return the conditions and values of a filter. `first` is the number of the first value."""
-    columns = {
-        "account =": task_filter.account,
-        "agent =": task_filter.agent or None,
-        "context_id =": task_filter.context_id or None,
-        "state =": task_filter.state,
-        "status_time_ns >=": task_filter.status_after_ns,
-    }
-    present = {text: value for text, value in columns.items() if value is not None}
-    texts = [f"{text} ${number}" for number, text in enumerate(present, start=first)]
-    return " AND ".join(texts), list(present.values())

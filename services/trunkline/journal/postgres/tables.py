@@ -53,10 +53,13 @@ _TABLES: Final = (
         ended_ns bigint NOT NULL,
         stage smallint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 80)""",
+    # Any host lists the tasks of all journals.
     """CREATE INDEX trunkline_tasks_by_account
-        ON trunkline_tasks (journal_id, account, status_time_ns DESC, task_id)""",
+        ON trunkline_tasks (account, status_time_ns DESC, task_id)""",
+    """CREATE INDEX trunkline_tasks_by_agent
+        ON trunkline_tasks (account, agent, status_time_ns DESC, task_id)""",
     """CREATE INDEX trunkline_tasks_by_context
-        ON trunkline_tasks (journal_id, account, context_id, status_time_ns DESC, task_id)""",
+        ON trunkline_tasks (account, context_id, status_time_ns DESC, task_id)""",
     """CREATE INDEX trunkline_tasks_unfinished
         ON trunkline_tasks (journal_id, create_time_ns) WHERE ended_ns = 0""",
     """CREATE INDEX trunkline_tasks_by_end
@@ -94,6 +97,7 @@ _TABLES: Final = (
         unproven_ns bigint,
         PRIMARY KEY (journal_id, account, alias)
     )""",
+    "CREATE INDEX trunkline_aliases_by_name ON trunkline_aliases (account, alias)",
     "CREATE INDEX trunkline_aliases_by_task ON trunkline_aliases (task_id)",
     """CREATE INDEX trunkline_aliases_unproven
         ON trunkline_aliases (journal_id) WHERE unproven_ns IS NOT NULL""",
@@ -115,6 +119,9 @@ _TABLES: Final = (
         user_statement text NOT NULL,
         PRIMARY KEY (journal_id, task_id)
     )""",
+    # The random id by which hosts know that they use the same database.
+    "CREATE TABLE trunkline_store (store_id text PRIMARY KEY)",
+    "INSERT INTO trunkline_store VALUES (gen_random_uuid()::text)",
 )
 
 JOURNALS: Final = Schema("journals", (_TABLES,))

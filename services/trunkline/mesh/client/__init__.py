@@ -8,7 +8,11 @@ from trunkline.mesh.client.breaker import Breaker, Breakers, BreakerSettings
 from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
-from trunkline.mesh.client.resuming_stream import ResumingStream, allocate_task_id
+from trunkline.mesh.client.resuming_stream import (
+    ResumingStream,
+    allocate_task_id,
+    placement_key,
+)
 from trunkline.mesh.client.services import RegistryClient, ToolClient
 from trunkline.mesh.client.task_stream import TaskStream
 
@@ -28,5 +32,6 @@ __all__ = [
     "ToolClient",
     "allocate_task_id",
     "parse_journal_id",
+    "placement_key",
     "run_in_background",
 ]

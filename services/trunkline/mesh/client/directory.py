@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -21,6 +22,12 @@ from trunkline.journal.events import parse_journal_id
 from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE
+from trunkline.mesh.client.placement import (
+    Replica,
+    SubmissionCounts,
+    choose_replica,
+    rank_replicas,
+)
 from trunkline.mesh.client.resuming_stream import (
     PATIENCE_S,
     ResumingStream,
@@ -42,12 +49,14 @@ HOST_LEFT: Final = (
 )
 """The problem with a task whose host does not live."""
 AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is back"
-"""The problem with an agent whose host died."""
+"""The problem with an agent whose last host died."""
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
 START_S: Final = 15.0
 """The time in which all processes of a mesh that start at once have registered."""
+# The states of a breaker, the best first.
+_STATES: Final = ("closed", "half-open", "open")
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _MAX_JOURNALS = 1000
 
@@ -66,10 +75,12 @@ class Directory:
         self._registry_name = f"the registry at {registry_address}"
         self.registry: RegistryClient = RegistryClient(channels.get(registry_address))
         self._clients: dict[str, HostClient] = {}
-        self._journals: dict[str, str] = {}
-        self._agents: dict[
-            str, tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]
-        ] = {}
+        # The hosts that served the journals last.
+        self._journals: dict[str, registry_service_pb2.Host] = {}
+        self._agents: dict[str, registry_service_pb2.AgentRegistration] = {}
+        # The hosts that run each agent, the newest registration last.
+        self._replicas: dict[str, list[registry_service_pb2.Host]] = {}
+        self._submissions = SubmissionCounts()
         self._problem: TrunklineError | None = None
         self._change_event = asyncio.Event()
         self._exit_stack = AsyncExitStack()
@@ -111,24 +122,57 @@ class Directory:
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, sorted."""
-        return {name: agent for name, (_, agent) in sorted(self._agents.items())}
+        return dict(sorted(self._agents.items()))
 
     def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
-        """Return an agent's registration.
+        """Return an agent's registration, of several the newest.
 
         Raises:
             AgentNotFoundError: no host has it.
-            PeerUnavailableError: its host died, the registry has not answered yet, or was
-                restarted, so that the agent's host may not have registered again.
+            PeerUnavailableError: its last host died, the registry has not answered yet, or was
+                restarted, so that the agent's hosts may not have registered again.
         """
-        return self._find_agent(name)[1]
+        self._check_agent(name)
+        return self._agents[name]
 
-    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
-        """Return the host that runs an agent; raises what `get_agent` raises."""
-        return self._find_agent(name)[0]
+    def list_replicas(self, name: str) -> Sequence[registry_service_pb2.Host]:
+        """Return the hosts that run an agent, at least one; raises what `get_agent` raises."""
+        self._check_agent(name)
+        return tuple(self._replicas[name])
+
+    def choose_host(
+        self, agent: str, *, context_id: str = "", key: str = ""
+    ) -> registry_service_pb2.Host:
+        """Return the replica of an agent that gets a new task; see `choose_replica`.
+
+        Call it once for each submission, allocate the id of the task for this host, and send the
+        submission to the host of the id. `key` is the idempotency key of the submission, if it has
+        one.
+
+        Raises:
+            AgentNotFoundError, PeerUnavailableError: as `get_agent`.
+        """
+        hosts = self.list_replicas(agent)
+        if len(hosts) == 1:
+            return hosts[0]
+        replicas = self._describe_replicas(agent)
+        chosen = choose_replica(tuple(replicas), context_id=context_id, key=key)
+        self._submissions.add(chosen.host_id)
+        return replicas[chosen]
+
+    def rank_hosts(self, agent: str, name: str) -> Sequence[registry_service_pb2.Host]:
+        """Return the replicas of an agent by the rendezvous hash of a name, the highest first.
+
+        Raises:
+            AgentNotFoundError, PeerUnavailableError: as `get_agent`.
+        """
+        replicas = self._describe_replicas(agent)
+        return [replicas[replica] for replica in rank_replicas(replicas, name)]
 
     def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
         """Return the host that serves a task's journal, whose id the task's id starts with.
+
+        If it is gone or does not answer, return another host that reads the same store, if any.
 
         Raises:
             TaskNotFoundError: no host seen so far serves such a journal.
@@ -137,11 +181,13 @@ class Directory:
         """
         self._check_ready()
         journal_id = parse_journal_id(task_id)
-        for host in self.hosts:
-            if journal_id in host.journal_ids:
-                return host
-        if journal_id in self._journals:
-            raise PeerUnavailableError(self._journals[journal_id], HOST_LEFT)
+        owner = next((host for host in self.hosts if journal_id in host.journal_ids), None)
+        if owner is not None and not (owner.store_id and self._is_refused(owner)):
+            return owner
+        if (host := self._choose_reader(journal_id) or owner) is not None:
+            return host
+        if (last := self._journals.get(journal_id)) is not None:
+            raise PeerUnavailableError(last.address, HOST_LEFT)
         self._check_complete()
         raise TaskNotFoundError(task_id)
 
@@ -150,8 +196,8 @@ class Directory:
         return parse_journal_id(task_id) in self._journals
 
     def client_for_agent(self, name: str) -> HostClient:
-        """Return a client of the host that runs an agent; raises what `get_agent` raises."""
-        return self._client(self.get_agent_host(name).address)
+        """Return a client of the host that `choose_host` returns, which chooses the task's id."""
+        return self._client(self.choose_host(name).address)
 
     def client_for_task(self, task_id: str) -> HostClient:
         """Return a client of the host that serves a task; raises what `get_task_host` raises."""
@@ -220,11 +266,17 @@ class Directory:
         return next(modes, "")
 
     def list_host_states(self) -> Iterator[tuple[registry_service_pb2.Host, str]]:
-        """Yield each host with its state: `ready`, `unreachable`, or `lost` if it died."""
+        """Yield each host with its state.
+
+        A host is `ready`, `unreachable`, `lost` if it died, or `draining` if it takes no new tasks
+        because it is leaving or can't write its journal.
+        """
         breakers = self.breaker_states()
         for host in self.hosts:
-            is_ready = breakers.get(host.address, "closed") == "closed"
-            yield host, "ready" if is_ready else "unreachable"
+            if breakers.get(host.address, "closed") != "closed":
+                yield host, "unreachable"
+            else:
+                yield host, "draining" if host.load.refuses_tasks else "ready"
         for host in self.lost_hosts:
             yield host, "lost"
 
@@ -235,10 +287,16 @@ class Directory:
         return {address: state for address, state in states.items() if address in addresses}
 
     def agent_breaker_states(self) -> Mapping[str, str]:
-        """Return the breaker states of the agents' hosts called so far, by agent."""
+        """Return the breaker states of the agents' hosts called so far, by agent.
+
+        Of several replicas, the best state counts: a new task goes to a replica that answers.
+        """
         states = self._channels.breakers.states()
-        hosts = {name: host.address for name, (host, _) in sorted(self._agents.items())}
-        return {name: states[address] for name, address in hosts.items() if address in states}
+        found = {
+            name: [states[host.address] for host in hosts if host.address in states]
+            for name, hosts in sorted(self._replicas.items())
+        }
+        return {name: min(each, key=_STATES.index) for name, each in found.items() if each}
 
     def watch(  # noqa: PLR0913  a reader's options, each by name
         self,
@@ -311,18 +369,77 @@ class Directory:
             await self._change_event.wait()
         return self.revision
 
-    def _find_agent(
-        self, name: str
-    ) -> tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]:
+    def _check_agent(self, name: str) -> None:
+        """Check that a live host has an agent; raises what `get_agent` raises."""
         self._check_ready()
-        entry = self._agents.get(name)
-        if entry is None:
+        if name not in self._agents:
             for host in self.lost_hosts:
                 if any(agent.card.name == name for agent in host.agents):
                     raise PeerUnavailableError(host.address, AGENT_LEFT)
             self._check_complete()
             raise AgentNotFoundError(name)
-        return entry
+
+    def _describe_replicas(self, agent: str) -> dict[Replica, registry_service_pb2.Host]:
+        failing = self._channels.breakers.list_failing()
+        return {
+            Replica(
+                host.host_id,
+                host.load.open_turns + self._submissions.get(host.host_id),
+                accepts_tasks=not host.load.refuses_tasks,
+                is_failing=host.address in failing,
+            ): host
+            for host in self.list_replicas(agent)
+        }
+
+    @property
+    def missing_hosts(self) -> tuple[registry_service_pb2.Host, ...]:
+        """The lost hosts whose tasks no host can read."""
+        stores = {host.store_id for host in self.hosts if host.store_id}
+        return tuple(host for host in self.lost_hosts if host.store_id not in stores)
+
+    def group_by_store(
+        self, hosts: Iterable[registry_service_pb2.Host]
+    ) -> list[list[registry_service_pb2.Host]]:
+        """Group hosts with journals so that each host of a group can list the same tasks.
+
+        A host whose tasks are in files is alone. Other hosts of the same store follow those of
+        `hosts`, which are in random order. Hosts that do not answer are last.
+        """
+        groups: dict[str, list[registry_service_pb2.Host]] = {}
+        for host in hosts:
+            if host.journal_ids:
+                groups.setdefault(host.store_id or host.address, []).append(host)
+        for store_id, group in groups.items():
+            random.shuffle(group)
+            known = {host.host_id for host in group}
+            group += [
+                host
+                for host in self.hosts
+                if host.store_id == store_id and host.host_id not in known
+            ]
+            group.sort(key=self._is_refused)
+        return list(groups.values())
+
+    def _choose_reader(self, journal_id: str) -> registry_service_pb2.Host | None:
+        """Return a host that can read a journal from its store, if there is one.
+
+        It is the less loaded of two random hosts. Prefer those with the agents of the journal's
+        last host, because they can continue the tasks.
+        """
+        readers = [host for host in self.hosts if host.store_id and not self._is_refused(host)]
+        last = self._journals.get(journal_id)
+        if last is not None:
+            agents = _agent_names(last)
+            readers = [host for host in readers if host.store_id == last.store_id]
+            readers = [host for host in readers if agents <= _agent_names(host)] or readers
+        elif len({host.store_id for host in readers}) > 1:
+            return None
+        chosen = random.sample(readers, min(2, len(readers)))
+        return min(chosen, key=lambda host: host.load.open_turns, default=None)
+
+    def _is_refused(self, host: registry_service_pb2.Host) -> bool:
+        """Return whether calls of a host are refused, because it does not answer."""
+        return self._channels.breakers.is_open(host.address)
 
     def _find_service(self, full_name: str) -> str:
         """Return the address of a host that serves a service, or "" if there is none."""
@@ -360,6 +477,9 @@ class Directory:
                 async with aclosing(self.registry.watch_agents()) as updates:
                     async for update in updates:
                         backoff.reset()
+                        if update.loads:
+                            self._apply_loads(update.loads)
+                            continue
                         missing = _find_missing_hosts(missing, update)
                         self._channels.revoke(update.revoked_instances)
                         self._has_missing_hosts = update.has_missing_journals
@@ -379,11 +499,18 @@ class Directory:
             self._problem = problem
             await backoff.pause()
 
+    def _apply_loads(self, loads: Mapping[str, registry_service_pb2.HostLoad]) -> None:
+        """Replace the loads of the hosts. Readers that wait for a change are not woken."""
+        self._submissions.clear()
+        for host in self.hosts:
+            if host.host_id in loads:
+                host.load.CopyFrom(loads[host.host_id])
+
     def _note_journals(self, hosts: Iterable[registry_service_pb2.Host]) -> None:
         for host in hosts:
             for journal_id in host.journal_ids:
                 self._journals.pop(journal_id, None)
-                self._journals[journal_id] = host.address
+                self._journals[journal_id] = host
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
 
@@ -393,10 +520,11 @@ class Directory:
         # A reader of a host may have called it after the update without it.
         called = {host.address for host in self.hosts} | self._clients.keys()
         self.hosts = tuple(hosts)
-        # If several hosts have one agent, the first host is used.
-        self._agents = {
-            agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
-        }
+        self._agents = {agent.card.name: agent for host in hosts for agent in host.agents}
+        self._replicas = {}
+        for host in hosts:
+            for agent in host.agents:
+                self._replicas.setdefault(agent.card.name, []).append(host)
         self._note_journals(hosts)
         self._seen_services.update(name for host in hosts for name in host.services)
         for address in called - addresses - {self._registry_address}:
@@ -417,6 +545,10 @@ class Directory:
         event.set()
 
 
+def _agent_names(host: registry_service_pb2.Host) -> frozenset[str]:
+    return frozenset(agent.card.name for agent in host.agents)
+
+
 def _find_missing_hosts(
     missing: Sequence[registry_service_pb2.Host], update: registry_service_pb2.WatchAgentsResponse
 ) -> tuple[registry_service_pb2.Host, ...]:
@@ -429,12 +561,10 @@ def _find_missing_hosts(
     ids = {host.host_id for host in update.hosts}
     addresses = {host.address for host in update.hosts}
     journals = {journal_id for host in update.hosts for journal_id in host.journal_ids}
-    names = {agent.card.name for host in update.hosts for agent in host.agents}
     return tuple(
         host
         for host in missing
         if host.host_id not in ids
         and host.address not in addresses
         and journals.isdisjoint(host.journal_ids)
-        and names.isdisjoint(agent.card.name for agent in host.agents)
     )

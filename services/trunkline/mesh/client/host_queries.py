@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -10,6 +10,7 @@ from trunkline.errors import PeerError
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_watch import journal_addresses
+from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +32,14 @@ class HostResults(Generic[_Result]):
 async def query_hosts(
     directory: Directory,
     query: Callable[[HostClient], Awaitable[_Result]],
+    *,
+    hosts: Iterable[registry_service_pb2.Host] | None = None,
+    one_per_store: bool = False,
 ) -> HostResults[_Result]:
-    """Query every host that has a journal, several at once.
+    """Query every host that has a journal, or those of `hosts` that have one, several at once.
 
-    A host that can't be reached is left out, since the other hosts can still be shown.
+    With `one_per_store`, of the hosts that share a store only one is asked, or the next if it does
+    not answer. A host that can't be reached is left out, since the other hosts can still be shown.
 
     Raises:
         TrunklineError: a host refused the query.
@@ -43,20 +48,31 @@ async def query_hosts(
     refusals: list[Exception] = []
     slots = asyncio.Semaphore(_PARALLEL_HOSTS)
 
-    async def ask(address: str) -> None:
+    async def ask(addresses: Sequence[str]) -> None:
+        failures: list[PeerError] = []
         async with slots:
-            try:
-                results.answers.append(await query(directory.client_at(address)))
-            except PeerError as error:
-                extra = {"peer": address, "problem": str(error)}
-                logger.info("mesh.host_left_out", extra=extra)
-                results.failures.append(error)
-            except Exception as error:  # noqa: BLE001  a TaskGroup would wrap it
-                refusals.append(error)
+            for address in addresses:
+                try:
+                    results.answers.append(await query(directory.client_at(address)))
+                except PeerError as error:
+                    extra = {"peer": address, "problem": str(error)}
+                    logger.info("mesh.host_left_out", extra=extra)
+                    failures.append(error)
+                except Exception as error:  # noqa: BLE001  a TaskGroup would wrap it
+                    refusals.append(error)
+                    return
+                else:
+                    return
+        results.failures += failures[:1]
 
+    asked = directory.hosts if hosts is None else hosts
+    if one_per_store:
+        sources = [[host.address for host in same] for same in directory.group_by_store(asked)]
+    else:
+        sources = [[address] for address in sorted(journal_addresses(asked))]
     async with asyncio.TaskGroup() as group:
-        for address in sorted(journal_addresses(directory.hosts)):
-            group.create_task(ask(address))
+        for addresses in sources:
+            group.create_task(ask(addresses))
     if refusals:
         raise refusals[0]
     return results

@@ -19,6 +19,7 @@ from trunkline.v1 import snapshot_pb2, task_service_pb2
 __all__ = [
     "MeshTaskPage",
     "MeshTaskWatch",
+    "list_agent_tasks",
     "list_host_tasks",
     "list_mesh_tasks",
     "make_page_token",
@@ -38,7 +39,7 @@ class MeshTaskPage(NamedTuple):
     tasks: Sequence[snapshot_pb2.TaskSummary]
     next_page_token: str
     is_incomplete: bool
-    """True if a host did not answer, or died."""
+    """True if a host did not answer, or died and no other host reads its tasks."""
 
 
 async def list_mesh_tasks(
@@ -53,14 +54,46 @@ async def list_mesh_tasks(
         PeerError: no host answers.
     """
     size = parse_page_size(request)
-    found = await query_hosts(directory, lambda host: host.tasks.ListTasks(request))
+    request.whole_store = True
+    found = await query_hosts(
+        directory, lambda host: host.tasks.ListTasks(request), one_per_store=True
+    )
     if found.failures and not found.answers:
         raise found.failures[0]
-    is_incomplete = bool(found.failures or directory.lost_hosts)
+    is_incomplete = bool(found.failures or directory.missing_hosts)
     if not found.answers:
         return MeshTaskPage((), "", is_incomplete)
     page = merge_pages(found.answers, size)
     return MeshTaskPage(page.tasks, page.next_page_token, is_incomplete)
+
+
+async def list_agent_tasks(
+    directory: Directory,
+    request: task_service_pb2.ListTasksRequest,
+    *,
+    skips_unreachable: bool = False,
+) -> task_service_pb2.ListTasksResponse:
+    """Return a page of an agent's tasks on all hosts that run it, newest status first.
+
+    Hosts that share a store list the tasks of all hosts, also of those that are gone.
+    With `skips_unreachable`, hosts that do not answer are left out, unless none answers.
+
+    Raises:
+        AgentNotFoundError: no host runs it.
+        InvalidArgumentError: the page size or the token is invalid.
+        PeerError: one of the hosts does not answer.
+    """
+    size = parse_page_size(request)
+    request.whole_store = True
+    found = await query_hosts(
+        directory,
+        lambda host: host.tasks.ListTasks(request),
+        hosts=directory.list_replicas(request.agent),
+        one_per_store=True,
+    )
+    if found.failures and not (skips_unreachable and found.answers):
+        raise found.failures[0]
+    return found.answers[0] if len(found.answers) == 1 else merge_pages(found.answers, size)
 
 
 async def list_host_tasks(

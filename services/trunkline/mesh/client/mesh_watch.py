@@ -2,7 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Hashable,
+    Iterable,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -143,6 +150,6 @@ async def open_mesh_watch(
         yield watch
 
 
-def journal_addresses(hosts: Sequence[registry_service_pb2.Host]) -> set[str]:
+def journal_addresses(hosts: Iterable[registry_service_pb2.Host]) -> set[str]:
     """Return the addresses of the hosts that have journals."""
     return {host.address for host in hosts if host.journal_ids}

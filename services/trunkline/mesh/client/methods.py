@@ -16,7 +16,7 @@ from trunkline.core.backoff import Backoff
 from trunkline.core.users import USER_METADATA
 from trunkline.errors import PeerProtocolError, PeerUnavailableError, UnsupportedOperationError
 from trunkline.mesh.client.statements import find_statement
-from trunkline.mesh.client.status import translate_errors
+from trunkline.mesh.client.status import hides_status, translate_errors
 from trunkline.mesh.client.tracing import MethodTracer
 from trunkline.mesh.client.trunk import REQUEST_BYTES, Trunk
 from trunkline.mesh.client.trunk_connection import BatchSink, TrunkStreamCall
@@ -229,10 +229,15 @@ class UploadMethod(Method):
         """
         first_request = await anext(requests)
         statement = await find_statement(self.channel.signer, first_request)
-        with translate_errors(self.peer):
-            return await self.start(
-                _chain(first_request, requests), timeout=timeout, statement=statement
-            )
+        try:
+            with translate_errors(self.peer):
+                return await self.start(
+                    _chain(first_request, requests), timeout=timeout, statement=statement
+                )
+        except PeerProtocolError as error:
+            if not hides_status(error):
+                raise
+            raise PeerUnavailableError(self.peer, "it ended the call early") from error
 
 
 class BidirectionalMethod(Method):

@@ -67,8 +67,14 @@ class TaskDirectory(Protocol):
         """Wait for an update later than `revision`; return its number."""
         ...
 
-    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
-        """Return the host that runs an agent."""
+    def choose_host(
+        self, agent: str, *, context_id: str = "", key: str = ""
+    ) -> registry_service_pb2.Host:
+        """Return the replica of an agent that gets a new task."""
+        ...
+
+    def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
+        """Return the host that serves a task's journal."""
         ...
 
     def client_for_task(self, task_id: str) -> HostClient:
@@ -85,6 +91,16 @@ def allocate_task_id(host: registry_service_pb2.Host) -> str:
     if not host.journal_ids:
         raise PeerProtocolError(host.address, "it runs agents but registered no journal")
     return ids.new_task_id(host.journal_ids[0])
+
+
+def placement_key(message: message_pb2.Message, submission: message_service_pb2.Submission) -> str:
+    """Return the key by which a repeated submission meets the first one at the same replica.
+
+    It is empty for a submission without an idempotency key, each of which makes a task.
+    """
+    if not submission.idempotent:
+        return ""
+    return "\n".join((submission.account, submission.caller, message.message_id))
 
 
 class ResumingStream(TaskStream):
@@ -377,22 +393,28 @@ class SubmitStream(ResumingStream):
         return is_new and isinstance(error, JournalUnavailableError)
 
     async def _name_task(self) -> bool:
-        """Choose the task's id, so that a repeated submission makes one task.
+        """Choose the replica and the task's id, so that a repeated submission makes one task.
 
-        If the agent has moved to another host since the first try, choose a new id. If the message
-        has arrived at the first host, return False instead.
+        The id stays while its host takes new tasks. If the host no longer does so, choose anew. If
+        the message has arrived there before, return False instead.
         """
-        host = self._directory.get_agent_host(self._request.agent)
-        submission = self._request.submission
+        message, submission = self._request.message, self._request.submission
         task_id = submission.task_id
-        if host.journal_ids and task_id.startswith(f"{host.journal_ids[0]}-"):
-            return True
         if task_id:
+            host = self._directory.get_task_host(task_id)
+            is_own = task_id.startswith(f"{host.journal_ids[0]}-")
+            if is_own and not host.load.refuses_tasks:
+                return True
             client = self._directory.client_for_task(task_id)
             client.allow_probe()
             with contextlib.suppress(TaskNotFoundError):
                 await client.get_task(task_id, account=self._account)
                 return False
+        host = self._directory.choose_host(
+            self._request.agent,
+            context_id=message.context_id,
+            key=placement_key(message, submission),
+        )
         submission.task_id = self.task_id = allocate_task_id(host)
         return True
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Mapping,
     Sequence,
 )
@@ -40,45 +41,51 @@ class RegistryClient:
         self._stub = registry_service_pb2_grpc.RegistryServiceStub(channel)
 
     async def register(self, host: registry_service_pb2.Host) -> float:
-        """Register a host or update its registration; return its lease in seconds.
-
-        Raises:
-            AgentNameTakenError: another live host has one of its agents.
-        """
+        """Register a host or update its registration; return its lease in seconds."""
         request = registry_service_pb2.RegisterRequest(host=host)
         response = await self._stub.Register(request)
         return response.lease.ToNanoseconds() / 1e9
 
-    async def keep_alive(self, host_id: str) -> float:
-        """Renew a lease; return its length in seconds.
+    async def keep_alive(
+        self, host_id: str, load: registry_service_pb2.HostLoad | None = None
+    ) -> float:
+        """Renew a lease, and report the load of the host; return the lease's length in seconds.
 
         Raises:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
-        request = registry_service_pb2.KeepAliveRequest(host_id=host_id)
+        request = registry_service_pb2.KeepAliveRequest(host_id=host_id, load=load)
         response = await self._stub.KeepAlive(request)
         return response.lease.ToNanoseconds() / 1e9
 
-    async def hold_lease(self, host_id: str, *, every_s: float) -> None:
+    async def hold_lease(
+        self,
+        host_id: str,
+        *,
+        every_s: float,
+        read_load: Callable[[], registry_service_pb2.HostLoad | None] = lambda: None,
+    ) -> None:
         """Renew a lease at once, then at each multiple of `every_s` seconds, until canceled.
+
+        Each renewal reports the load of the host, as `read_load` returns it.
 
         Raises:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
         # The stream has no deadline, and may wait long for a connection. This call finds out in
         # time whether the registry answers. Pings end the stream if the registry stops later.
-        await self.keep_alive(host_id)
+        await self.keep_alive(host_id, read_load())
         ended = asyncio.Event()
         with suppress(UnsupportedOperationError):
             try:
-                await self._stub.HoldLease(_iter_renewals(host_id, every_s, ended))
+                await self._stub.HoldLease(_iter_renewals(host_id, every_s, read_load, ended))
             finally:
                 ended.set()
             raise PeerUnavailableError(self.peer, "it ended the stream of renewals")
         # An older registry supports single renewals only.
         while True:
             await sleep_until_tick(every_s)
-            await self.keep_alive(host_id)
+            await self.keep_alive(host_id, read_load())
 
     async def deregister(self, host_id: str) -> None:
         """Remove a host from the mesh. Repeating the call is harmless."""
@@ -103,19 +110,22 @@ class RegistryClient:
     def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
         """Yield the live hosts now and after each change, until the registry goes away.
 
-        Close the iterator to end the call.
+        A response with `loads` has nothing but changed loads. Close the iterator to end the call.
         """
-        request = registry_service_pb2.WatchAgentsRequest()
+        request = registry_service_pb2.WatchAgentsRequest(with_loads=True)
         return read_responses(self._stub.WatchAgents(request))
 
 
 async def _iter_renewals(
-    host_id: str, every_s: float, ended: asyncio.Event
+    host_id: str,
+    every_s: float,
+    read_load: Callable[[], registry_service_pb2.HostLoad | None],
+    ended: asyncio.Event,
 ) -> AsyncIterator[registry_service_pb2.HoldLeaseRequest]:
     """Yield a renewal now and at each multiple of `every_s` seconds, until `ended` is set."""
     loop = asyncio.get_running_loop()
     while not ended.is_set():
-        yield registry_service_pb2.HoldLeaseRequest(host_id=host_id)
+        yield registry_service_pb2.HoldLeaseRequest(host_id=host_id, load=read_load())
         with suppress(TimeoutError):
             async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
                 await ended.wait()

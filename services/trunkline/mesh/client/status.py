@@ -28,6 +28,9 @@ _HANDSHAKE_PROBLEMS = {
     "Hostname Verification Check failed": "another process of the mesh listens there",
     "Tls handshake failed": "it is of another mesh, or a certificate has ended",
 }
+# gRPC's text for a write to a call that has ended. It replaces the status of the peer
+# (https://github.com/grpc/grpc/issues/36066).
+_WRITE_AFTER_END = "Internal error from Core"
 _CHANNEL_CLOSED = "its channel is closed"
 _ERROR_CLASSES = {cls.reason: cls for cls in error_classes()}
 
@@ -86,6 +89,11 @@ def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
         return _ERROR_CLASSES[info.reason].from_metadata(dict(info.metadata))
     code = error.code()
     return _ERROR_FACTORIES[code](peer, error.details() or code.name)
+
+
+def hides_status(error: TrunklineError) -> bool:
+    """Return whether gRPC reports a failed write in place of the peer's status."""
+    return isinstance(error, PeerProtocolError) and error.problem == _WRITE_AFTER_END
 
 
 def from_trunk_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:

@@ -14,7 +14,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.mesh.client.status import from_trunk_end, translate_errors
+from trunkline.mesh.client.status import from_trunk_end, hides_status, translate_errors
 from trunkline.mesh.trunk_wire.methods import CONNECT_METHOD
 from trunkline.mesh.trunk_wire.statements import StatementNumbers
 from trunkline.observe.metrics import instruments
@@ -30,9 +30,6 @@ _MESSAGE_BYTES: Final = 256 * 1024
 # A silent peer is pinged after this part of `ping_s`. The rest is split into this many checks.
 _QUIET_PART: Final = 2 / 3
 _CHECKS: Final = 3
-# gRPC's text for a write to a call that has ended. It replaces the status of the peer
-# (https://github.com/grpc/grpc/issues/36066).
-_WRITE_AFTER_END: Final = "Internal error from Core"
 # A peer that refuses a connection answers within this time.
 _REFUSAL_S: Final = 1.0
 
@@ -271,9 +268,9 @@ class TrunkClientConnection:
         error: TrunklineError = PeerUnavailableError(self.peer, "its channel is closed")
         try:
             reason = await self._exchange()
-            if _hides_status(reason) and not self.has_connected:
+            if hides_status(reason) and not self.has_connected:
                 reason = await self._read_refusal(reason)
-            if _hides_status(reason):
+            if hides_status(reason):
                 reason = PeerUnavailableError(self.peer, "it ended the stream of all calls")
             # Not before: until here, a cancellation closes the connection.
             error = reason
@@ -450,8 +447,3 @@ class TrunkClientConnection:
             return
         self._checks += 1
         self._schedule_check(self._check_s)
-
-
-def _hides_status(reason: TrunklineError) -> bool:
-    """Return whether gRPC reports a failed write in place of the peer's status."""
-    return isinstance(reason, PeerProtocolError) and reason.problem == _WRITE_AFTER_END

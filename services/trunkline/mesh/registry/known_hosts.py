@@ -74,8 +74,8 @@ def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:
         host_id=host.host_id,
         address=host.address,
         journal_ids=host.journal_ids,
-        standby_agents=host.standby_agents,
         identity=host.identity,
+        store_id=host.store_id,
     )
     if host.HasField("lease_expire_time"):
         short.lease_expire_time.CopyFrom(host.lease_expire_time)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from trunkline.core.settings import HostPort
-from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.errors import HostNotFoundError, InvalidArgumentError
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.v1 import registry_service_pb2
@@ -24,7 +24,8 @@ class _Lease:
 class LeaseTable:
     """The hosts that have a lease, by a monotonic clock.
 
-    `revision` increases at each change of the hosts. A renewal changes no host.
+    `revision` increases at each change of the hosts. A renewal changes only the load of a host,
+    and `load_revision` increases with it.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class LeaseTable:
         """`lost` are the lost hosts at the start; `lease_expire_time` tells since when."""
         self.lease_s = lease_s
         self.revision: int = 1
+        self.load_revision: int = 1
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
         # By id, the latest at the end.
@@ -51,7 +53,7 @@ class LeaseTable:
         over, and removes these journals from all other hosts.
 
         Raises:
-            InvalidArgumentError, AgentNameTakenError: as `check`.
+            InvalidArgumentError: as `check`.
         """
         for host_id in self._check(host):
             del self._leases[host_id]
@@ -72,7 +74,6 @@ class LeaseTable:
         Raises:
             InvalidArgumentError: the id is missing, or the address is neither HOST:PORT nor a Unix
                 socket.
-            AgentNameTakenError: another live host has one of its agents.
         """
         self._check(host)
 
@@ -82,17 +83,12 @@ class LeaseTable:
             raise InvalidArgumentError("host", "needs a host_id")
         _check_address(host.address)
         self.expire()
-        names = {agent.card.name for agent in host.agents}
         taken_over = {host.host_id, *host.journal_ids}
-        replaced: list[str] = []
-        for host_id, lease in self._leases.items():
-            if host_id in taken_over or lease.host.address == host.address:
-                replaced.append(host_id)
-                continue
-            for agent in lease.host.agents:
-                if agent.card.name in names:
-                    raise AgentNameTakenError(agent.card.name, lease.host.address)
-        return replaced
+        return [
+            host_id
+            for host_id, lease in self._leases.items()
+            if host_id in taken_over or lease.host.address == host.address
+        ]
 
     def find(self, host_id: str) -> registry_service_pb2.Host | None:
         """Return the live host with an id."""
@@ -100,8 +96,8 @@ class LeaseTable:
         lease = self._leases.get(host_id)
         return None if lease is None else lease.host
 
-    def renew(self, host_id: str) -> None:
-        """Renew a host's lease.
+    def renew(self, host_id: str, load: registry_service_pb2.HostLoad | None = None) -> None:
+        """Renew a host's lease, and replace its load if it reports one.
 
         Raises:
             HostNotFoundError: the host has no lease, for example because it has ended.
@@ -111,6 +107,9 @@ class LeaseTable:
         if lease is None:
             raise HostNotFoundError(host_id)
         lease.expires_at_s = self._clock() + self.lease_s
+        if load is not None and load != lease.host.load:
+            lease.host.load.CopyFrom(load)
+            self.load_revision += 1
 
     def agent_names(self, host_id: str) -> list[str]:
         """Return the agents of a host; none if it is not registered."""

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from trunkline.core.runtime import StandbyAgents
-from trunkline.errors import AgentNameTakenError, HostNotFoundError, PeerError, TrunklineError
+from trunkline.errors import HostNotFoundError, PeerError, TrunklineError
 from trunkline.mesh.client import Backoff, RegistryClient, run_in_background
 from trunkline.v1 import registry_service_pb2
 
@@ -26,19 +25,24 @@ class Membership:
 
     An async context manager. To enter it succeeds even if the registry is unavailable; it then
     retries in the background. `registered` is set from each successful registration until the
-    registry reports the loss of the lease, or `update`. Agents whose names another live host has
-    are on `standby`, and the host is registered without them.
+    registry reports the loss of the lease, or `update`.
     """
 
-    def __init__(self, client: RegistryClient, host: registry_service_pb2.Host) -> None:
+    def __init__(
+        self,
+        client: RegistryClient,
+        host: registry_service_pb2.Host,
+        *,
+        read_load: Callable[[], registry_service_pb2.HostLoad | None] = lambda: None,
+    ) -> None:
+        """`read_load` returns the load of the host, which each renewal reports."""
         self._client = client
         self._host = host
+        self._read_load = read_load
         self._open = AsyncExitStack()
         self._lease_s = 0.0
         self._changed = asyncio.Event()
-        self._taken_names: frozenset[str] = frozenset()
         self.registered: asyncio.Event = asyncio.Event()
-        self.standby: StandbyAgents = StandbyAgents()
 
     async def __aenter__(self) -> Self:
         """Register, unless the registry is unavailable.
@@ -75,12 +79,6 @@ class Membership:
         self.registered.clear()
         self._changed.set()
 
-    def claim_names(self, names: frozenset[str]) -> None:
-        """Try to register those agents on standby whose names another host has released."""
-        if names & self._taken_names:
-            self._taken_names -= names
-            self.update(self._host)
-
     async def _run(self) -> None:
         while True:
             if not self.registered.is_set():
@@ -101,7 +99,7 @@ class Membership:
                     # The call worked for a while before it failed. Without a lease, it never did.
                     backoff.reset()
                     logged = ""
-                # Every refusal is retried, because a taken name may become free.
+                # Every refusal is retried, because a journal of another owner may be released.
                 if error.reason != logged:
                     extra = {"reason": error.reason, "problem": str(error)}
                     logger.warning("registry.refused", extra=extra)
@@ -112,37 +110,14 @@ class Membership:
 
     async def _hold(self) -> None:
         try:
-            await self._client.hold_lease(self._host.host_id, every_s=self._lease_s / 3)
+            await self._client.hold_lease(
+                self._host.host_id, every_s=self._lease_s / 3, read_load=self._read_load
+            )
         except HostNotFoundError:
             self.update(self._host)
 
     async def _register(self) -> None:
         self._changed.clear()
-        while True:
-            try:
-                self._lease_s = await self._client.register(
-                    _exclude_agents(self._host, self._taken_names)
-                )
-                break
-            except AgentNameTakenError as error:
-                if error.agent in self._taken_names:
-                    raise
-                self._taken_names |= {error.agent}
-                extra = {"agent": error.agent, "served_at": error.address}
-                logger.info("agent.on_standby", extra=extra)
-        self.standby.update(self._taken_names)
+        self._lease_s = await self._client.register(self._host)
         if not self._changed.is_set():
             self.registered.set()
-
-
-def _exclude_agents(
-    host: registry_service_pb2.Host, taken_names: frozenset[str]
-) -> registry_service_pb2.Host:
-    if not taken_names:
-        return host
-    reduced = registry_service_pb2.Host()
-    reduced.CopyFrom(host)
-    del reduced.agents[:]
-    reduced.agents.extend(agent for agent in host.agents if agent.card.name not in taken_names)
-    reduced.standby_agents.extend(sorted(taken_names))
-    return reduced

@@ -69,7 +69,7 @@ class OwnerTable:
         # Others would dial a socket of their own machine.
         if host.address.startswith("unix:"):
             raise PermissionDeniedError(caller, f"register {host.address}")
-        names = {agent.card.name for agent in host.agents} | set(host.standby_agents)
+        names = {agent.card.name for agent in host.agents}
         for name in sorted(names - identity.agents):
             remedy = f"its token names other agents: `trunkline mesh token --agent {name}`"
             raise PermissionDeniedError(caller, f"register agent {name!r}; {remedy}")

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import grpc
 from google.protobuf import duration_pb2
@@ -30,6 +30,9 @@ from trunkline.observe.audit import Action, Actor, AuditLog, process_actor, reco
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
+
+# The watchers get changed loads this long after the first change, and so not more often.
+_LOADS_PAUSE_S: Final = 0.5
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -71,6 +74,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._changed = asyncio.Event()
         # The revision when the watchers were last woken.
         self._announced = self._leases.revision
+        # Runs while changed loads wait for their announcement.
+        self._load_timer: asyncio.TimerHandle | None = None
         self._is_closing = False
         self._open = AsyncExitStack()
 
@@ -115,9 +120,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def KeepAlive(
         self, request: registry_service_pb2.KeepAliveRequest, _context: _Context
     ) -> registry_service_pb2.KeepAliveResponse:
-        self._extend_if_frozen()
-        self._check_owner(request.host_id)
-        self._leases.renew(request.host_id)
+        self._renew(request)
         return registry_service_pb2.KeepAliveResponse(lease=self._lease())
 
     async def HoldLease(
@@ -126,9 +129,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         _context: _Context,
     ) -> registry_service_pb2.HoldLeaseResponse:
         async for request in requests:
-            self._extend_if_frozen()
-            self._check_owner(request.host_id)
-            self._leases.renew(request.host_id)
+            self._renew(request)
         return registry_service_pb2.HoldLeaseResponse()
 
     async def Deregister(
@@ -149,14 +150,16 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         )
 
     async def WatchAgents(
-        self, _request: registry_service_pb2.WatchAgentsRequest, _context: _Context
+        self, request: registry_service_pb2.WatchAgentsRequest, _context: _Context
     ) -> AsyncIterator[registry_service_pb2.WatchAgentsResponse]:
-        sent = 0
+        sent, sent_loads = 0, 0
         while not self._is_closing:
             changed = self._changed
-            hosts = self._hosts()
+            self._extend_if_frozen()
+            self._leases.expire()
             if self._leases.revision != sent:
-                sent = self._leases.revision
+                hosts = self._hosts()
+                sent, sent_loads = self._leases.revision, self._leases.load_revision
                 # All changes during this write are sent in the next response.
                 yield registry_service_pb2.WatchAgentsResponse(
                     revision=sent,
@@ -166,6 +169,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                     revoked_instances=sorted(self._revoked),
                     lost_hosts=self._leases.list_lost(),
                 )
+            elif request.with_loads and self._leases.load_revision != sent_loads:
+                sent_loads = self._leases.load_revision
+                loads = {host.host_id: host.load for host in self._list_live()}
+                yield registry_service_pb2.WatchAgentsResponse(revision=sent, loads=loads)
             else:
                 await changed.wait()
 
@@ -216,6 +223,24 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._owners.check(host, identity, self._list_live())
         self._leases.check(host)
 
+    def _renew(
+        self,
+        request: registry_service_pb2.KeepAliveRequest | registry_service_pb2.HoldLeaseRequest,
+    ) -> None:
+        self._extend_if_frozen()
+        self._check_owner(request.host_id)
+        before = self._leases.load_revision
+        self._leases.renew(request.host_id, request.load if request.HasField("load") else None)
+        if self._leases.load_revision != before and self._load_timer is None:
+            # All hosts report at the same ticks, so most of their loads are sent together.
+            loop = asyncio.get_running_loop()
+            self._load_timer = loop.call_later(_LOADS_PAUSE_S, self._announce_loads)
+
+    def _announce_loads(self) -> None:
+        """Wake the watchers for changed loads."""
+        self._load_timer = None
+        self._wake()
+
     def _check_owner(self, host_id: str) -> None:
         """Check that the caller may speak for a host. Everybody may speak for an unknown host."""
         host = self._leases.find(host_id)
@@ -254,11 +279,16 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     def _notify(self) -> None:
         """Wake the watchers, the sweeper, and the writer of the known hosts."""
         self._announced = self._leases.revision
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def _close(self) -> None:
         self._is_closing = True
+        if self._load_timer is not None:
+            self._load_timer.cancel()
         self._notify()
 
     def _extend_if_frozen(self) -> None:

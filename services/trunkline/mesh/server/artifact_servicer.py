@@ -64,6 +64,9 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
             raise InvalidArgumentError(
                 "request", "is missing: the first request must name the task"
             )
+        await self._host.journals.acquire(
+            first_request.task_id, first_request.account, may_have_ended=True
+        )
         blobs = await self._host.blobs(first_request.task_id, account=first_request.account)
         reference = Reference.create(first_request.task_id, first_request.artifact_id)
         with suppress(ArtifactNotFoundError):
@@ -89,6 +92,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                     return _build_stored_response(await blobs.get(reference))
                 next_request = await anext(requests, None)
                 if next_request is None:
+                    await writer.flush()
                     return artifact_service_pb2.UploadArtifactResponse(
                         size_bytes=writer.offset, sha256=writer.sha256
                     )

@@ -136,6 +136,9 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             task=request.config.task_id,
             webhook=request.config.id,
         ):
+            await self._host.journals.acquire(
+                request.config.task_id, request.account, may_have_ended=True
+            )
             config = await self._host.push_configs.set(
                 request.config,
                 account=request.account,
@@ -175,6 +178,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             task=request.task_id,
             webhook=request.config_id,
         ):
+            await self._host.journals.acquire(request.task_id, request.account, may_have_ended=True)
             await self._host.push_configs.delete(
                 request.task_id, request.config_id, account=request.account
             )

@@ -131,6 +131,10 @@ class Outbox:
         self._is_draining = True
         self._notify_claimants()
 
+    def has_journal(self, task_id: str) -> bool:
+        """Return whether the journal of a task is open here."""
+        return parse_journal_id(task_id) in self._journals
+
     def get_journal(self, task_id: str) -> Journal:
         """Return the journal of a task.
 

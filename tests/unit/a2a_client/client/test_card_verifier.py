@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.logs import find_logged
 from harness.remote.token_issuer import SigningKey
 from trunkline.a2a_client.agent_card import build_local_card, parse_remote_card
 from trunkline.a2a_client.card_pins import CardPinFile
@@ -83,7 +84,7 @@ async def test_the_same_card_and_a_new_description_are_no_drift(
 ) -> None:
     await verify(CARD, pin="refuse")
     await verify(CARD | {"description": "Weighs more", "version": "3"}, pin="refuse")
-    assert not caplog.records
+    assert not find_logged(caplog)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +115,14 @@ async def test_drift_is_reported_once_or_refused_until_the_pin_is_deleted(
             await verify(CARD | change, pin="refuse")
         assert problem in str(refused.value)
         assert str(pin.path) in str(refused.value)
-    assert not caplog.records
+    assert not find_logged(caplog)
     pin.path.unlink()
     await verify(CARD | change, pin="refuse")
-    assert not caplog.records
+    assert not find_logged(caplog)
     with caplog.at_level(logging.WARNING):
         await verify(CARD)
         await verify(CARD)
-    (record,) = caplog.records
+    (record,) = find_logged(caplog)
     assert record.message == "remote.card_changed"
 
 
@@ -151,7 +152,7 @@ async def test_a_card_that_was_signed_at_first_must_stay_signed(
     for card in (CARD, forged):
         with pytest.raises(PeerProtocolError, match="was signed before"):
             await verify(card)
-    assert not caplog.records
+    assert not find_logged(caplog)
 
 
 async def test_a_new_key_of_the_agents_own_key_set_is_a_drift(

@@ -20,6 +20,7 @@ from trunkline.agents.reasoning.continuation import (
     find_open_calls,
 )
 from trunkline.agents.reasoning.models import Model
+from trunkline.conversations.sqlite import open_sqlite_memory
 from trunkline.core.json_values import read_member
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.batches import parse_batch
@@ -63,9 +64,8 @@ class HostSession:
 async def open_session(folder: Path, agent: Agent) -> AsyncIterator[HostSession]:
     journal = open_journal(folder / "journal.db")
     try:
-        async with TaskHost(
-            journal, [agent], checkpoint_path=folder / "journal.checkpoints"
-        ) as host:
+        memory = await open_sqlite_memory(folder / "journal.db")
+        async with TaskHost(journal, [agent], memory=memory) as host:
             yield HostSession(host)
     finally:
         await journal.close()

@@ -12,12 +12,13 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
-from trunkline.agents.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.agents.reasoning.checkpoint_saver import StoreSaver, TurnSaver
 from trunkline.agents.reasoning.checkpoint_types import find_graph_types
+from trunkline.conversations.sqlite import open_memory_of_process
+from trunkline.conversations.store import StoredCheckpoint, ThreadKey
 
 # The code of LangGraph's msgpack extension for a call with one argument.
 _CALL = 0
-_INSERT = "INSERT INTO checkpoints VALUES ('one', '', ?, NULL, ?, ?, '{\"step\": 1}')"
 
 
 class Mood(Enum):
@@ -47,31 +48,30 @@ class State(TypedDict):
     messages: list[Any]
 
 
-def test_a_hostile_checkpoint_calls_nothing(tmp_path: Path) -> None:
-    path, trace = tmp_path / "mesh.db.checkpoints", tmp_path / "trace"
+async def load_state(kind: str, body: bytes) -> dict[str, Any] | None:
+    """Return the state that a turn loads from a checkpoint that another person wrote."""
+    store = open_memory_of_process().checkpoints
+    stored = StoredCheckpoint(empty_checkpoint()["id"], None, kind, body, b'{"step": 1}')
+    await store.put(ThreadKey("one"), stored)
+    return await TurnSaver(store).load_state("one")
+
+
+async def test_a_hostile_checkpoint_calls_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
     call = ormsgpack.Ext(_CALL, ormsgpack.packb(("os", "mkdir", str(trace))))
     checkpoint = empty_checkpoint()
     checkpoint["channel_values"] = {"text": call}
-    with open_checkpoint_file(path) as file:
-        row = (checkpoint["id"], "msgpack", ormsgpack.packb(checkpoint))
-        file.saver.conn.execute(_INSERT, row)
-        assert file.saver.load_state("one") == {"text": str(trace)}
-        assert file.saver.find_newest_state([file.saver.conn], "one", "") is not None
+    state = await load_state("msgpack", ormsgpack.packb(checkpoint))
+    assert state == {"text": str(trace)}
     assert not trace.exists()
 
 
 @pytest.mark.parametrize("kind", ["json", "pickle"])
-def test_a_checkpoint_of_a_format_that_is_never_written_is_not_read(
-    tmp_path: Path, kind: str
-) -> None:
-    checkpoint = empty_checkpoint()
-    with open_checkpoint_file(tmp_path / "mesh.db.checkpoints") as file:
-        row = (checkpoint["id"], kind, json.dumps(checkpoint).encode())
-        file.saver.conn.execute(_INSERT, row)
-        assert file.saver.load_state("one") is None
+async def test_a_checkpoint_of_a_format_that_is_never_written_is_not_read(kind: str) -> None:
+    assert await load_state(kind, json.dumps(empty_checkpoint()).encode()) is None
 
 
-def test_types_of_an_authors_state_are_restored_and_others_are_plain(tmp_path: Path) -> None:
+async def test_types_of_an_authors_state_are_restored_and_others_are_plain() -> None:
     graph = StateGraph(State)
     graph.add_node("plan", lambda _: {})
     graph.add_edge(START, "plan")
@@ -81,10 +81,15 @@ def test_types_of_an_authors_state_are_restored_and_others_are_plain(tmp_path: P
     types = find_graph_types(outer.compile())
     assert {State, Trip, Place, Mood} <= types
     trip = Trip(places=[Place("Rome")], mood=Mood.CALM)
-    with open_checkpoint_file(tmp_path / "mesh.db.checkpoints") as file:
-        saver = file.saver.with_types(types)
-        saver.replace_state("one", "", {"trip": trip}, 1)
-        assert saver.load_state("one") == {"trip": trip}
-        state = file.saver.load_state("one")
-        assert state is not None
-        assert not isinstance(state["trip"], Trip)
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = {"trip": trip}
+    store = open_memory_of_process().checkpoints
+    config: Any = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
+    await StoreSaver(store, types).aput(config, checkpoint, {}, {})
+
+    restored = await StoreSaver(store, types).aget_tuple(config)
+    assert restored is not None
+    assert restored.checkpoint["channel_values"] == {"trip": trip}
+    plain = await StoreSaver(store).aget_tuple(config)
+    assert plain is not None
+    assert not isinstance(plain.checkpoint["channel_values"]["trip"], Trip)

@@ -18,6 +18,7 @@ from trunkline.agents.reasoning.graph import ReasoningTurn, build_graph, run_tur
 from trunkline.agents.reasoning.models import Model
 from trunkline.agents.reasoning.models import model as model_module
 from trunkline.agents.reasoning.toolbox import Toolbox
+from trunkline.agents.reasoning.turn_checkpoints import open_turn_checkpoints
 from trunkline.agents.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
 from trunkline.tasks.agent import Agent
@@ -94,19 +95,21 @@ class LoopAgent(Agent):
 
     async def run(self, task: TurnRuntime) -> None:
         listing = await self.tools.list_tools(["s"])
-        turn = ReasoningTurn(
-            task=task,
-            model=Model.from_chat_model(self.model),
-            checker=Model.from_chat_model(scripted(self.checker)) if self.checker else None,
-            tools=Toolbox(listing.tools),
-            source=self.tools,
-        )
-        self.turn = turn
-        try:
-            self.result = await run_turn(build_graph(), turn, "prompt")
-        except StepLimitError as error:
-            self.error = error
-            raise
+        async with open_turn_checkpoints(task) as checkpoints:
+            turn = ReasoningTurn(
+                task=task,
+                model=Model.from_chat_model(self.model),
+                checker=Model.from_chat_model(scripted(self.checker)) if self.checker else None,
+                tools=Toolbox(listing.tools),
+                source=self.tools,
+                checkpoints=checkpoints,
+            )
+            self.turn = turn
+            try:
+                self.result = await run_turn(build_graph(), turn, "prompt")
+            except StepLimitError as error:
+                self.error = error
+                raise
 
 
 async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:

@@ -1,6 +1,6 @@
 """JSON-RPC over a failing mesh: scripted hosts return results that are rare on real ones."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -64,12 +64,23 @@ class ScriptedDirectory:
             raise AgentNotFoundError(name)
         return registry_service_pb2.AgentRegistration()
 
-    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
+    def choose_host(self, name: str, **_options: str) -> registry_service_pb2.Host:
         self.get_agent(name)
-        return registry_service_pb2.Host(journal_ids=["jrnl0001"])
+        return registry_service_pb2.Host(address="tested:1", journal_ids=["jrnl0001"])
 
-    def client_for_agent(self, name: str) -> ScriptedHost:
-        self.get_agent(name)
+    def list_replicas(self, name: str) -> list[registry_service_pb2.Host]:
+        return [self.choose_host(name)]
+
+    def group_by_store(
+        self, hosts: Sequence[registry_service_pb2.Host]
+    ) -> list[list[registry_service_pb2.Host]]:
+        return [[host] for host in hosts]
+
+    def client_at(self, address: str) -> ScriptedHost:
+        assert address == "tested:1"
+        return self.host
+
+    def client_for_task(self, task_id: str) -> ScriptedHost:
         return self.host
 
     @asynccontextmanager

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from harness.journal.protected import new_key, open_keyring
 from trunkline.core.encryption import Cipher, EncryptedFile
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.artifacts import BlobStore, Reference
+from trunkline.journal.artifacts import Reference
+from trunkline.journal.artifacts.folder import FolderBlobStore
 
 KEY = new_key()
 TASK = "journal1-aaaaaaaaaaaaaaaa"
@@ -20,17 +21,17 @@ CONTENT = bytes(range(256)) * 1000
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "host.db.artifacts", keyring=open_keyring(tmp_path, KEY))
+def blobs(tmp_path: Path) -> FolderBlobStore:
+    return FolderBlobStore(tmp_path / "host.db.artifacts", keyring=open_keyring(tmp_path, KEY))
 
 
 async def read(
-    blobs: BlobStore, reference: Reference, *, offset: int = 0, length: int = 0
+    blobs: FolderBlobStore, reference: Reference, *, offset: int = 0, length: int = 0
 ) -> bytes:
     return b"".join([chunk async for chunk in blobs.read(reference, offset=offset, length=length)])
 
 
-async def test_a_file_and_its_metadata_are_encrypted(blobs: BlobStore) -> None:
+async def test_a_file_and_its_metadata_are_encrypted(blobs: FolderBlobStore) -> None:
     reference = Reference.create(TASK, "file")
     blob = await blobs.put(reference, CONTENT, media_type="text/x", filename="diagnosis.txt")
     assert (blob.size_bytes, blob.filename) == (len(CONTENT), "diagnosis.txt")
@@ -41,27 +42,27 @@ async def test_a_file_and_its_metadata_are_encrypted(blobs: BlobStore) -> None:
     for offset, length in ((0, 1), (CHUNK - 1, 2), (CHUNK, CHUNK), (200_000, 0), (255_999, 5)):
         end = offset + length if length else len(CONTENT)
         assert await read(blobs, reference, offset=offset, length=length) == CONTENT[offset:end]
-    assert list(blobs.find_damage()) == []
+    assert [line async for line in blobs.find_damage()] == []
 
 
-async def test_an_upload_is_resumed_and_corrected(blobs: BlobStore, tmp_path: Path) -> None:
+async def test_an_upload_is_resumed_and_corrected(blobs: FolderBlobStore, tmp_path: Path) -> None:
     reference = Reference.create(TASK, "file")
     async with blobs.open_writer(reference) as writer:
         await writer.write(CONTENT[:100_000])
-    again = BlobStore(blobs.folder, keyring=open_keyring(tmp_path, KEY))
+    again = FolderBlobStore(blobs.folder, keyring=open_keyring(tmp_path, KEY))
     async with again.open_writer(reference) as writer:
         assert writer.offset == 100_000
         await writer.write(b"wrong")
         await writer.write(CONTENT[90_000:], at=90_000)
         await writer.finish()
     assert await read(again, reference) == CONTENT
-    assert list(again.find_damage()) == []
+    assert [line async for line in again.find_damage()] == []
 
 
-async def test_plain_files_stay_readable(blobs: BlobStore, tmp_path: Path) -> None:
+async def test_plain_files_stay_readable(blobs: FolderBlobStore, tmp_path: Path) -> None:
     # The first byte is that of encrypted content.
     content = b"\xe7" + CONTENT
-    plain = BlobStore(blobs.folder)
+    plain = FolderBlobStore(blobs.folder)
     reference = Reference.create(TASK, "plain")
     await plain.put(reference, content)
     async with plain.open_writer(Reference.create(TASK, "part")) as writer:
@@ -69,10 +70,10 @@ async def test_plain_files_stay_readable(blobs: BlobStore, tmp_path: Path) -> No
     assert await read(blobs, reference) == content
     async with blobs.open_writer(Reference.create(TASK, "part")) as writer:
         assert writer.offset == 0
-    assert list(blobs.find_damage()) == []
+    assert [line async for line in blobs.find_damage()] == []
 
 
-async def test_altered_moved_and_shortened_files_are_refused(blobs: BlobStore) -> None:
+async def test_altered_moved_and_shortened_files_are_refused(blobs: FolderBlobStore) -> None:
     first, second = Reference.create(TASK, "first"), Reference.create(TASK, "second")
     for reference in (first, second):
         await blobs.put(reference, CONTENT)
@@ -89,7 +90,7 @@ async def test_altered_moved_and_shortened_files_are_refused(blobs: BlobStore) -
     with pytest.raises(JournalUnavailableError, match="is damaged"):
         await read(blobs, first)
     path.write_bytes(stored[:-1] + bytes([stored[-1] ^ 1]))
-    assert list(blobs.find_damage()) == [f"task {TASK}: file first is damaged"]
+    assert [line async for line in blobs.find_damage()] == [f"task {TASK}: file first is damaged"]
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -127,7 +128,7 @@ def test_an_encrypted_file_behaves_like_a_plain_file(
     shutil.rmtree(folder)
 
 
-def test_an_empty_file_is_complete(blobs: BlobStore) -> None:
+def test_an_empty_file_is_complete(blobs: FolderBlobStore) -> None:
     async def put_and_read() -> bytes:
         reference = Reference.create(TASK, "empty")
         await blobs.put(reference, b"")

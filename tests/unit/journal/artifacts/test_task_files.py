@@ -11,8 +11,13 @@ import pytest
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import agent
 from trunkline.core.json_values import read_member, update_struct
-from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
-from trunkline.journal.artifacts import parse_reference
+from trunkline.errors import (
+    ArtifactNotFoundError,
+    InvalidArgumentError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+)
+from trunkline.journal.artifacts import Reference, parse_reference
 from trunkline.mesh.client import ArtifactClient
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.files import sweep_once
@@ -180,15 +185,15 @@ async def test_files_are_deleted_with_their_tasks_and_not_earlier(tmp_path: Path
         task_id = (await mesh.ask("", agent="maker")).task.id
         host = joined.host.journals.primary
         blobs = await joined.host.blobs(task_id, account="")
-        orphan_folder = blobs.folder / f"{host.journal.id}-gone"
-        await asyncio.to_thread(orphan_folder.mkdir)
+        orphan = Reference.new(f"{host.journal.id}-gone")
+        await blobs.put(orphan, b"of a task that was deleted")
         files, executions = host.files, host.executions
 
         suspects = await sweep_once(files, executions.has, set())
-        assert await asyncio.to_thread(orphan_folder.exists)
+        assert orphan.task_id in await blobs.list_task_ids()
         assert await sweep_once(files, executions.has, suspects) == set()
 
-        assert blobs.list_task_ids() == [task_id]
+        assert await blobs.list_task_ids() == [task_id]
 
 
 async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> None:
@@ -204,6 +209,26 @@ async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> No
 
     first, second = (answer for answer in answers if isinstance(answer, snapshot_pb2.TaskSnapshot))
     assert first.task.id == second.task.id
+
+
+async def test_an_upload_whose_connection_ends_is_cut(tmp_path: Path) -> None:
+    """GRPC may report a failed write in place of the end of the connection."""
+    async with open_small_mesh(tmp_path) as mesh:
+        host = await mesh.join(_maker)
+        task_id = (await mesh.ask("", agent="maker")).task.id
+        client = ArtifactClient(mesh.directory)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield _BIG
+            async with asyncio.TaskGroup() as group:
+                group.create_task(host.cut())
+                for _ in range(20):
+                    yield _BIG
+
+        for _ in range(10):
+            with pytest.raises(PeerUnavailableError):
+                await client.upload(task_id, "", pieces())
+            await host.serve_again()
 
 
 def _stub(mesh: SmallMesh, task_id: str) -> "artifact_service_pb2_grpc.ArtifactServiceAsyncStub":

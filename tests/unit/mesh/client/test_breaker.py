@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from harness.journal.manual_clock import ManualClock
+from harness.logs import find_logged
 from harness.remote.measurements import Measurements, measuring
 from trunkline.a2a_client.a2a_client import A2AClient
 from trunkline.a2a_client.settings import RemoteSettings
@@ -149,7 +150,7 @@ def test_each_change_of_state_is_one_log_line(
     for _ in range(2):
         with breaker.guard():
             pass
-    changes = [(record.message, record.__dict__["peer"]) for record in caplog.records]
+    changes = [(record.message, record.__dict__["peer"]) for record in find_logged(caplog)]
     name = breaker.name
     assert changes == [
         ("breaker.opened", name),

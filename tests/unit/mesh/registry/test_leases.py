@@ -7,7 +7,7 @@ import pytest
 
 from harness.journal.manual_clock import ManualClock
 from trunkline.core.identity import Identity
-from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.errors import HostNotFoundError, InvalidArgumentError
 from trunkline.mesh.registry.leases import LeaseTable
 from trunkline.mesh.registry.owners import OwnerTable
 from trunkline.v1 import registry_service_pb2
@@ -79,28 +79,15 @@ def test_the_next_expiry_is_that_of_the_oldest_lease(
     assert leases.next_expiry_s() == 0
 
 
-def test_the_agent_names_of_an_expired_host_are_free(
-    leases: LeaseTable, clock: ManualClock
-) -> None:
+def test_a_renewal_replaces_the_load_and_a_registration_does_so_too(leases: LeaseTable) -> None:
     leases.register(host("h-1", "math"))
-    with pytest.raises(AgentNameTakenError):
-        leases.register(host("h-2", "math"))
-    clock.now += 10
-    leases.register(host("h-2", "math"))
-    assert live_hosts(leases) == ["h-2"]
-
-
-def test_a_refused_registration_changes_nothing(leases: LeaseTable) -> None:
-    leases.register(host("h-1", "math"))
-    leases.register(host("h-2", "echo"))
-    revision = leases.revision
-    with pytest.raises(AgentNameTakenError):
-        leases.register(host("h-2", "math"))
-    assert leases.revision == revision
-    assert [[a.card.name for a in live_host.agents] for live_host, _ in leases.list_live()] == [
-        ["math"],
-        ["echo"],
-    ]
+    revisions = leases.revision, leases.load_revision
+    for open_turns in (3, 3):
+        leases.renew("h-1", registry_service_pb2.HostLoad(open_turns=open_turns))
+    leases.renew("h-1")
+    ((live_host, _),) = leases.list_live()
+    assert live_host.load.open_turns == 3
+    assert (leases.revision, leases.load_revision) == (revisions[0], revisions[1] + 1)
 
 
 def test_the_registered_host_is_a_copy(leases: LeaseTable) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.logs import find_logged
 from trunkline.core.runtime import run_in_background
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
@@ -104,7 +105,7 @@ async def test_a_full_disk_is_logged_once_and_lost_records_are_counted(
             await file.wait_until(lambda: file.failures > 1)
             file.is_full = False
             await file.wait_until(lambda: file.lines > 9_000)
-    assert [record.message for record in caplog.records] == ["audit.not_written"]
+    assert [record.message for record in find_logged(caplog)] == ["audit.not_written"]
     written = entries(path)
     # The loss is said before what was written after it.
     assert written[0]["action"] == "audit.lost"

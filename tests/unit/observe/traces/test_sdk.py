@@ -41,6 +41,9 @@ def test_the_default_resource_names_the_service_and_our_version() -> None:
     attributes = make_provider("test").resource.attributes
     assert attributes["service.name"] == "test"
     assert attributes["service.version"]
+    # Replicas of an agent have the same name, and each process has an instance of its own.
+    assert attributes["service.instance.id"]
+    assert make_provider("test").resource.attributes == attributes
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ class _Methods:
         """
         task_id = await self._aliases.find(caller, client_id)
         if not task_id:
-            new_task_id = self._aliases.new_task_id(caller)
+            new_task_id = self._aliases.new_task_id(caller, client_id)
             task_id = await self._aliases.bind(caller, client_id, new_task_id)
             if task_id == new_task_id:
                 return new_task_id
@@ -280,7 +280,7 @@ class _Methods:
             message = request.message
             message.context_id = message.context_id or task.context_id
             message.reference_task_ids.append(task_id)
-        new_task_id = self._aliases.new_task_id(caller)
+        new_task_id = self._aliases.new_task_id(caller, client_id)
         return await self._aliases.bind(caller, client_id, new_task_id, replaces=task_id)
 
 

@@ -18,7 +18,7 @@ from trunkline.errors import LimitExceededError, ModelUnavailableError
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.usage_meter import UsageMeter
-from trunkline.tasks.usage_store import Subject, Usage, UsageStore, list_usage
+from trunkline.tasks.usage_store import SqliteUsageStore, Subject, Usage, list_usage
 from trunkline.testing import Call, ScriptedModel
 from trunkline.v1 import snapshot_pb2
 
@@ -48,8 +48,7 @@ class Ledger:
         models: Mapping[str, ModelSettings] | None = None,
     ) -> None:
         self._folder = folder
-        self._store = UsageStore(folder)
-        self._budgets = Budgets(self._store, limits, clock=lambda: NOON)
+        self._budgets = Budgets(SqliteUsageStore(folder), limits, clock=lambda: NOON)
         task = snapshot_pb2.TaskSnapshot(agent="tested")
         self.tree = TaskTree(task, task, TreeSettings())
         self.meter = UsageMeter(self.tree, "acme", "ann", self._budgets, models or {})
@@ -57,7 +56,6 @@ class Ledger:
     def close(self) -> dict[Subject, Usage]:
         """Return the usage of the day by subject."""
         self._budgets.close()
-        self._store.close()
         rows = list_usage(self._folder, NOON)
         return {subject: usage for period, subject, usage in rows if len(period) == 10}
 

@@ -49,7 +49,9 @@ class Mesh:
         self._clients = clients
         self._has_agent = has_agent
         self.hosts = [
-            registry_service_pb2.Host(host_id=f"host-{n}", journal_ids=[f"jrnl000{n}"])
+            registry_service_pb2.Host(
+                host_id=f"host-{n}", address=f"host-{n}:1", journal_ids=[f"jrnl000{n}"]
+            )
             for n in range(len(clients))
         ]
         # A host that runs only tools has no journal.
@@ -58,17 +60,16 @@ class Mesh:
     def knows_task_host(self, task_id: str) -> bool:
         return task_id.startswith("jrnl0000-")
 
-    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
+    def list_replicas(self, name: str) -> list[registry_service_pb2.Host]:
         if not self._has_agent:
             raise AgentNotFoundError(name)
-        return self.hosts[0]
+        return self.hosts[:1]
 
-    def client_for_agent(self, name: str) -> Host:
-        self.get_agent_host(name)
-        return self._clients[0]
+    def rank_hosts(self, agent: str, _name: str) -> list[registry_service_pb2.Host]:
+        return self.list_replicas(agent)
 
-    def client_for_task(self, task_id: str) -> Host:
-        return self._clients[int(task_id[:8][-1])]
+    def client_at(self, address: str) -> Host:
+        return self._clients[int(address.removeprefix("host-").removesuffix(":1"))]
 
 
 def make_aliases(mesh: Any) -> TaskAliases:

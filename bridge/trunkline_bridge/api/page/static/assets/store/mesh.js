@@ -12,8 +12,9 @@ import { phase, session } from "./session.js";
  * @property {string[]} [services]
  * @property {string} [leaseUntil]
  * @property {string} [state]
+ * @property {number} [openTurns]
  *
- * @typedef {object} Agent
+ * @typedef {object} Agent One of its replicas: an agent is listed once for each host that runs it.
  * @property {string} name
  * @property {string} [version]
  * @property {string} [description]
@@ -58,7 +59,7 @@ export const meshStatus = signal(
   }),
 );
 
-const agentNames = computed(() => (mesh.value?.agents ?? []).map((agent) => agent.name).sort());
+const agentNames = computed(() => [...new Set((mesh.value?.agents ?? []).map((agent) => agent.name))].sort());
 
 let users = 0;
 /** @type {AbortController | null} */

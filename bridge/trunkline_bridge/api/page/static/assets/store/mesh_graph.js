@@ -10,7 +10,8 @@
  * @property {"client" | "agent" | "tool" | "model" | "room" | "host" | "other"} group
  * @property {string} kind
  * @property {string} description
- * @property {string} host
+ * @property {string} host Of an agent, its first replica.
+ * @property {string[]} replicas The hosts of an agent.
  * @property {string} breaker
  * @property {string} problem
  * @property {string[]} tags
@@ -31,7 +32,7 @@ const ROOM = "room:";
  * @returns {MeshNode}
  */
 function makeNode(about) {
-  return { label: about.id, description: "", host: "", breaker: "", problem: "", tags: [], ...about };
+  return { label: about.id, description: "", host: "", replicas: [], breaker: "", problem: "", tags: [], ...about };
 }
 
 /**
@@ -43,12 +44,19 @@ export function buildGraph(mesh) {
   /** @type {Map<string, MeshNode>} */
   const nodes = new Map();
   for (const agent of mesh.agents ?? []) {
+    const replica = nodes.get(agent.name);
+    if (replica) {
+      // Edges name agents, so an agent has one node. A call goes to a replica that answers.
+      if (agent.host) replica.replicas.push(agent.host);
+      if (!agent.breaker || agent.breaker === "closed") replica.breaker = agent.breaker ?? "";
+      continue;
+    }
     const tags = [...new Set((agent.skills ?? []).flatMap((skill) => skill.tags ?? []))];
     nodes.set(
       agent.name,
       makeNode({
         ...{ id: agent.name, group: "agent", kind: agent.kind, description: agent.description ?? "", tags },
-        ...{ host: agent.host ?? "", breaker: agent.breaker ?? "" },
+        ...{ host: agent.host ?? "", replicas: agent.host ? [agent.host] : [], breaker: agent.breaker ?? "" },
       }),
     );
   }
@@ -107,7 +115,7 @@ function addHosts(nodes, mesh) {
   return (mesh.hosts ?? []).flatMap((host) => {
     // An agent may have the name of a host.
     const id = `hosts/${host.id}`;
-    // Of two hosts that serve an agent, one has its node.
+    // Of several replicas of an agent, the first one has its node.
     const members = (host.agents ?? []).filter((name) => nodes.get(name)?.host === host.id);
     const state = host.state || "ready";
     const description = members.length ? `Serves ${(host.agents ?? []).join(", ")}` : "Serves no agents";

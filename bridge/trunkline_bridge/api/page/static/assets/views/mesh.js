@@ -16,6 +16,7 @@ import { MeshGraph } from "./mesh_graph.js";
 
 /**
  * @typedef {import("../store/mesh_graph.js").MeshNode} MeshNode
+ * @typedef {import("../store/mesh.js").Agent} Agent
  * @typedef {import("../store/mesh.js").Edge} Edge
  * @typedef {import("../store/mesh.js").Host} Host
  * @typedef {import("../format.js").Tone} Tone
@@ -25,7 +26,7 @@ const HISTORY = 60;
 const MOST_TAGS = 12;
 
 /** @param {Host} host */
-const isReady = (host) => !host.state || host.state === "ready";
+const isReady = (host) => !host.state || host.state === "ready" || host.state === "draining";
 
 /**
  * @param {string | undefined} breaker
@@ -69,7 +70,7 @@ export default function Mesh({ query }) {
       <${MeshGraph} graph=${graph} selected=${selected} onSelect=${select} />
       ${node && html`<${NodeDetails} node=${node} edges=${edges} history=${history} onClose=${() => select(selected)} />`}
     </div>`,
-    agents: () => html`<${AgentTable} nodes=${graph.nodes.filter((each) => each.group === "agent")} />`,
+    agents: () => html`<${AgentTable} agents=${agents} />`,
     calls: () => html`<${EdgeTable} edges=${edges} history=${history} />`,
     tools: () => html`<${ToolServers} servers=${servers} />`,
     hosts: () => html`<${HostTable} hosts=${hosts} />`,
@@ -131,7 +132,7 @@ function NodeDetails({ node, edges, history, onClose }) {
       <${Facts}
         items=${[
           ["Kind", node.kind],
-          node.host && [node.group === "host" ? "Address" : "Host", html`<span class="mono">${node.host}</span>`],
+          node.host && [node.group === "host" ? "Address" : node.replicas.length > 1 ? "Replicas" : "Host", html`<span class="mono">${node.replicas.join(", ") || node.host}</span>`],
           node.breaker && ["Breaker", html`<${Badge} tone=${breakerTone(node.breaker)}>${node.breaker}<//>`],
           node.problem && ["Problem", node.problem],
         ]}
@@ -170,19 +171,19 @@ function edgeFacts(edge) {
   return facts.join(" · ");
 }
 
-/** @type {import("../components/table.js").Column<MeshNode>[]} */
+/** @type {import("../components/table.js").Column<Agent>[]} */
 const AGENT_COLUMNS = [
-  { key: "name", title: "Agent", width: "minmax(110px, 1fr)", cell: (node) => html`<a class="row-link" href=${href(["mesh"], { node: node.id })}>${node.label}</a>` },
-  { key: "kind", title: "Kind", width: "90px", from: 500, cell: (node) => node.kind },
-  { key: "breaker", title: "Breaker", width: "100px", cell: (node) => html`<${Badge} tone=${breakerTone(node.breaker)}>${node.breaker || "closed"}<//>` },
-  { key: "description", title: "Description", width: "minmax(140px, 3fr)", from: 900, cell: (node) => html`<span class="muted" title=${node.description}>${node.description}</span>` },
-  { key: "host", title: "Host", width: "minmax(90px, 1fr)", from: 700, cell: (node) => html`<span class="mono">${node.host || "–"}</span>` },
+  { key: "name", title: "Agent", width: "minmax(110px, 1fr)", cell: (agent) => html`<a class="row-link" href=${href(["mesh"], { node: agent.name })}>${agent.name}</a>` },
+  { key: "kind", title: "Kind", width: "90px", from: 500, cell: (agent) => agent.kind },
+  { key: "breaker", title: "Breaker", width: "100px", cell: (agent) => html`<${Badge} tone=${breakerTone(agent.breaker)}>${agent.breaker || "closed"}<//>` },
+  { key: "description", title: "Description", width: "minmax(140px, 3fr)", from: 900, cell: (agent) => html`<span class="muted" title=${agent.description}>${agent.description}</span>` },
+  { key: "host", title: "Host", width: "minmax(90px, 1fr)", from: 700, cell: (agent) => html`<span class="mono">${agent.host || "–"}</span>` },
 ];
 
-/** @param {{nodes: MeshNode[]}} props */
-function AgentTable({ nodes }) {
-  if (!nodes.length) return html`<${Empty} icon="agent" title="No agents">An agent appears here when its host joins the mesh.<//>`;
-  return html`<${Table} label="Agents" columns=${AGENT_COLUMNS} rows=${nodes} rowKey=${(/** @type {MeshNode} */ node) => node.id} />`;
+/** @param {{agents: Agent[]}} props One row for each replica. */
+function AgentTable({ agents }) {
+  if (!agents.length) return html`<${Empty} icon="agent" title="No agents">An agent appears here when its host joins the mesh.<//>`;
+  return html`<${Table} label="Agents" columns=${AGENT_COLUMNS} rows=${agents} rowKey=${(/** @type {Agent} */ agent) => `${agent.name} ${agent.host}`} />`;
 }
 
 // Stands before a node's name in the graph if an agent has the same name. The kind of the call says it here.
@@ -256,7 +257,8 @@ function SignIn({ server }) {
 /** @type {import("../components/table.js").Column<Host>[]} */
 const HOST_COLUMNS = [
   { key: "id", title: "Host", width: "minmax(110px, 1fr)", cell: (host) => html`<span class="mono">${host.id}</span>` },
-  { key: "state", title: "State", width: "130px", cell: (host) => html`<${Badge} tone=${isReady(host) ? "ok" : "error"}>${host.state || "ready"}<//>${host.state === "lost" && html` <${Time} value=${host.leaseUntil} />`}` },
+  { key: "state", title: "State", width: "130px", cell: (host) => html`<${Badge} tone=${isReady(host) ? (host.state === "draining" ? "warn" : "ok") : "error"}>${host.state || "ready"}<//>${host.state === "lost" && html` <${Time} value=${host.leaseUntil} />`}` },
+  { key: "turns", title: "Turns", width: "60px", align: "end", from: 620, cell: (host) => host.openTurns ?? 0 },
   { key: "address", title: "Address", width: "minmax(110px, 1fr)", from: 560, cell: (host) => html`<span class="mono">${host.address}</span>` },
   { key: "agents", title: "Agents", width: "minmax(110px, 2fr)", from: 760, cell: (host) => (host.agents ?? []).join(", ") || html`<span class="muted">–</span>` },
   { key: "services", title: "Services", width: "minmax(110px, 2fr)", from: 1000, cell: (host) => (host.services ?? []).map((service) => service.split(".").at(-1)).join(", ") || html`<span class="muted">–</span>` },

@@ -1,13 +1,13 @@
 """Finds, checks, copies and prunes the files beside journals, for operators."""
 
 import shutil
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import AsyncGenerator, Container, Iterable
 from pathlib import Path
 
 from trunkline.errors import ArtifactNotFoundError, JournalUnavailableError
-from trunkline.journal.artifacts.blob_file import FOLDER_SUFFIX, metadata_path
 from trunkline.journal.artifacts.blob_store import BlobStore
-from trunkline.journal.artifacts.blob_writer import translate_errors
+from trunkline.journal.artifacts.folder.blob_file import FOLDER_SUFFIX, metadata_path
+from trunkline.journal.artifacts.folder.writer import translate_errors
 from trunkline.journal.artifacts.references import parse_reference
 
 
@@ -21,18 +21,19 @@ def find_blob_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob(f"*{FOLDER_SUFFIX}") if path.is_dir())
 
 
-def check_blobs(blobs: BlobStore, references: Iterable[str]) -> Iterator[str]:
+async def check_blobs(blobs: BlobStore, references: Iterable[str]) -> AsyncGenerator[str]:
     """Yield a line for each damaged file, and for each reference to a missing file."""
-    yield from blobs.find_damage()
+    async for line in blobs.find_damage():
+        yield line
     for url in sorted(references):
         reference = parse_reference(url)
         if reference is None:
             continue
         try:
-            blobs.get_sync(reference)
+            await blobs.get(reference)
         except ArtifactNotFoundError:
             yield f"task {reference.task_id}: file {reference.blob_id} is missing"
-        except (JournalUnavailableError, OSError):
+        except JournalUnavailableError:
             continue  # `find_damage` reports it.
 
 
@@ -60,8 +61,8 @@ def copy_blobs(folder: Path, target: Path) -> int:
     return size_bytes
 
 
-def prune_blobs(blobs: BlobStore, task_ids: Container[str]) -> int:
+async def prune_blobs(blobs: BlobStore, task_ids: Container[str]) -> int:
     """Delete the files of all tasks that are not in `task_ids`. Return the number of tasks."""
-    obsolete = [task_id for task_id in blobs.list_task_ids() if task_id not in task_ids]
-    blobs.remove(obsolete)
+    obsolete = [task_id for task_id in await blobs.list_task_ids() if task_id not in task_ids]
+    await blobs.remove(obsolete)
     return len(obsolete)

@@ -1,4 +1,4 @@
-"""Writes one file beside a journal in order. Readers see it when it is complete."""
+"""Writes one file in a folder in order. Readers see it when it is complete."""
 
 import asyncio
 import contextlib
@@ -10,16 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
-from trunkline.journal.artifacts.blob_file import BlobFiles, ContentFile, display_name, hash_content
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError
+from trunkline.journal.artifacts.blob_store import (
+    check_offset,
+    check_sha256,
+    check_size,
+    taken_over_error,
+)
 from trunkline.journal.artifacts.content import run_in_thread
+from trunkline.journal.artifacts.folder.blob_file import (
+    BlobFiles,
+    ContentFile,
+    display_name,
+    hash_content,
+)
 
 # The free disk space reserved for the journal: no file may use it.
 _RESERVED_BYTES: Final = 16 * 1024 * 1024
 
 
-class BlobWriter:
-    """Writes one file; see `BlobStore.open_writer`."""
+class FolderBlobWriter:
+    """Writes one file; see `BlobWriter`."""
 
     def __init__(self, path: Path, files: BlobFiles, *, limit_bytes: int) -> None:
         self.metadata: dict[str, str] = {}
@@ -49,45 +60,38 @@ class BlobWriter:
                 await run_in_thread(self._open)
 
     async def write(self, data: bytes, *, at: int | None = None) -> None:
-        """Append bytes. With an offset `at` before the end, the file is first truncated there.
-
-        Raises:
-            InvalidArgumentError: bytes are missing before `at`, or the file becomes too large.
-            PeerUnavailableError: another writer has been opened for the file.
-            JournalUnavailableError: the disk is full, or can't be written.
-        """
+        """Append bytes; see `BlobWriter`."""
         async with self._lock:
             file = self._require_file()
             if at is not None and at != self.offset:
                 await self._truncate(file, at)
-            if self.offset + len(data) > self._limit_bytes:
-                problem = f"is larger than {self._limit_bytes} bytes; send it in several"
-                raise InvalidArgumentError("artifact", problem)
+            check_size(self.offset + len(data), self._limit_bytes)
             with translate_errors(self._path):
                 await run_in_thread(self._write, file, data)
             self.offset += len(data)
 
-    async def finish(self, sha256: str = "") -> None:
-        """Complete the file, so that it can be read.
+    async def flush(self) -> None:
+        """Check that this writer has the file. Each write is in the file when it returns."""
+        async with self._lock:
+            self._require_file()
 
-        Raises:
-            InvalidArgumentError: the content has another checksum. It is deleted.
-            PeerUnavailableError: another writer has been opened for the file.
-            JournalUnavailableError: the disk is full, or can't be written.
-        """
+    async def finish(self, sha256: str = "") -> None:
+        """Complete the file; see `BlobWriter`."""
         async with self._lock:
             file = self._require_file()
-            if sha256 and sha256.lower() != self.sha256:
+            try:
+                check_sha256(sha256, self.sha256)
+            except InvalidArgumentError:
                 await run_in_thread(self._discard)
-                problem = f"is {sha256[:64]}, but the content's is {self.sha256}; send it again"
-                raise InvalidArgumentError("sha256", problem)
+                raise
             with translate_errors(self._path):
                 await run_in_thread(self._finish, file)
 
     async def discard(self) -> None:
-        """Delete the bytes written so far."""
+        """Delete the bytes written so far, unless the file has a newer writer."""
         async with self._lock:
-            await run_in_thread(self._discard)
+            if self._file is not None:
+                await run_in_thread(self._discard)
 
     async def close(self) -> None:
         """Stop writing. The bytes written so far stay, so that the upload can be resumed."""
@@ -99,13 +103,11 @@ class BlobWriter:
 
     def _require_file(self) -> ContentFile:
         if self._file is None:
-            raise PeerUnavailableError("this host", "another call has taken over this upload")
+            raise taken_over_error()
         return self._file
 
     async def _truncate(self, file: ContentFile, at: int) -> None:
-        if at > self.offset:
-            problem = f"is {at}, but {self.offset} bytes are stored; continue there"
-            raise InvalidArgumentError("offset", problem)
+        check_offset(at, self.offset)
         with translate_errors(self._path):
             await run_in_thread(file.truncate, at)
             self._hash = await run_in_thread(hash_content, file)
@@ -113,6 +115,8 @@ class BlobWriter:
         self.offset = at
 
     def _open(self) -> None:
+        if self._path.exists():
+            raise taken_over_error()
         folder = self._path.parent
         folder.parent.mkdir(exist_ok=True, mode=0o700)
         folder.mkdir(exist_ok=True, mode=0o700)

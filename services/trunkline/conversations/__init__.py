@@ -1,0 +1,1 @@
+"""What agents remember: the checkpoints of their turns, and the state of their conversations."""

@@ -1,0 +1,291 @@
+"""Checkpoints and conversations in the PostgreSQL database of the journals."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import asyncpg
+
+from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.store import (
+    ConversationKey,
+    StoredCheckpoint,
+    StoredState,
+    StoredWrite,
+    ThreadKey,
+)
+from trunkline.core.backoff import Backoff
+from trunkline.core.postgres import Connection, PostgresDatabase, Schema
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.postgres.writer import HOLD_FENCE
+
+_Result = TypeVar("_Result")
+_Work: TypeAlias = Callable[[Connection], Awaitable[_Result]]
+
+# Checkpoints are deleted with their journal.
+_TABLES: Final = (
+    """CREATE TABLE trunkline_checkpoints (
+        journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
+        thread_id text NOT NULL,
+        namespace text NOT NULL,
+        checkpoint_id text NOT NULL,
+        parent_id text,
+        kind text NOT NULL,
+        body bytea NOT NULL,
+        metadata bytea NOT NULL,
+        created timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (journal_id, thread_id, namespace, checkpoint_id)
+    )""",
+    """CREATE TABLE trunkline_checkpoint_writes (
+        journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
+        thread_id text NOT NULL,
+        namespace text NOT NULL,
+        checkpoint_id text NOT NULL,
+        task_id text NOT NULL,
+        position integer NOT NULL,
+        task_path text NOT NULL,
+        channel text NOT NULL,
+        kind text NOT NULL,
+        body bytea NOT NULL,
+        created timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (journal_id, thread_id, namespace, checkpoint_id, task_id, position)
+    )""",
+    # A conversation without a state has step 0.
+    """CREATE TABLE trunkline_conversations (
+        agent text NOT NULL,
+        context_id text NOT NULL,
+        account text NOT NULL,
+        step bigint NOT NULL DEFAULT 0,
+        kind text NOT NULL DEFAULT '',
+        body bytea NOT NULL DEFAULT '',
+        changed timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (agent, context_id, account)
+    )""",
+    "CREATE INDEX trunkline_conversations_by_change ON trunkline_conversations (changed)",
+)
+CONVERSATIONS: Final = Schema("conversations", (_TABLES,))
+"""The tables of checkpoints and conversations. Their journals are in the same database."""
+
+
+def _fence(statements: str) -> str:
+    """Return statements that write only if the epoch is ours.
+
+    They take the lock for which a takeover waits.
+    """
+    return " ".join(("WITH fence AS (", HOLD_FENCE, "),", statements))
+
+
+_PUT: Final = _fence("""
+    stored AS (
+    INSERT INTO trunkline_checkpoints
+        (journal_id, thread_id, namespace, checkpoint_id, parent_id, kind, body, metadata)
+    SELECT $1, $3, $4, $5, $6, $7, $8, $9 FROM fence
+    ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id) DO UPDATE SET
+        parent_id = excluded.parent_id, kind = excluded.kind, body = excluded.body,
+        metadata = excluded.metadata, created = excluded.created
+) SELECT writes FROM fence""")
+_ADD_WRITES: Final = _fence("""
+    stored AS (
+    INSERT INTO trunkline_checkpoint_writes (journal_id, thread_id, namespace, checkpoint_id,
+        task_id, task_path, position, channel, kind, body)
+    SELECT $1, $3, $4, $5, w.* FROM fence,
+        unnest($6::text[], $7::text[], $8::int[], $9::text[], $10::text[], $11::bytea[]) AS w
+    ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id, task_id, position) DO NOTHING
+) SELECT writes FROM fence""")
+_REPLACE_WRITES: Final = _ADD_WRITES.replace(
+    "DO NOTHING",
+    "DO UPDATE SET task_path = excluded.task_path, channel = excluded.channel,"
+    " kind = excluded.kind, body = excluded.body",
+)
+_DELETE: Final = _fence("""
+    gone AS (DELETE FROM trunkline_checkpoints USING fence
+        WHERE journal_id = $1 AND thread_id = $3),
+    written AS (DELETE FROM trunkline_checkpoint_writes USING fence
+        WHERE journal_id = $1 AND thread_id = $3)
+SELECT writes FROM fence""")
+_FIND: Final = """
+    SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
+    WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4"""
+_FIND_LATEST: Final = """
+    SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
+    WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3
+    ORDER BY checkpoint_id COLLATE "C" DESC LIMIT 1"""
+_FIND_WRITES: Final = """
+    SELECT task_id, task_path, position, channel, kind, body FROM trunkline_checkpoint_writes
+    WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4
+    ORDER BY task_path COLLATE "C", task_id COLLATE "C", position"""
+_FIND_STATE: Final = """
+    SELECT step, kind, body FROM trunkline_conversations
+    WHERE agent = $1 AND context_id = $2 AND account = $3 AND step > 0"""
+_REPLACE_STATE: Final = _fence("""
+    stored AS (
+    INSERT INTO trunkline_conversations (agent, context_id, account, step, kind, body)
+    SELECT $3, $4, $5, $6, $7, $8 FROM fence
+    WHERE $9 = 0 OR EXISTS (
+        SELECT 1 FROM trunkline_conversations WHERE agent = $3 AND context_id = $4 AND account = $5)
+    ON CONFLICT (agent, context_id, account) DO UPDATE SET
+        step = excluded.step, kind = excluded.kind, body = excluded.body, changed = now()
+        WHERE trunkline_conversations.step = $9
+    RETURNING step
+) SELECT (SELECT step FROM stored) FROM fence""")
+# As in SQLite: turns that were never resumed, and conversations without new messages.
+_CLEAN: Final = (
+    """DELETE FROM trunkline_checkpoints WHERE journal_id = $1 AND namespace = ''
+        AND thread_id NOT LIKE 'graph/%' AND created < now() - interval '7 days'""",
+    """DELETE FROM trunkline_checkpoints
+        WHERE journal_id = $1 AND created < now() - interval '90 days'""",
+    """DELETE FROM trunkline_checkpoint_writes
+        WHERE journal_id = $1 AND created < now() - interval '90 days'""",
+)
+_CLEAN_CONVERSATIONS: Final = (
+    "DELETE FROM trunkline_conversations WHERE changed < now() - interval '90 days'"
+)
+_CLEANING_INTERVAL_S: Final = 24 * 3600.0
+# An outage of the database that is longer fails the turn.
+_RETRY_S: Final = 30.0
+# The classes of errors that say that the server is going away, or has no connection left.
+_PASSING: Final = ("08", "40", "53", "57P")
+
+
+async def open_postgres_memory(
+    database: PostgresDatabase, journal_id: str, epoch: int
+) -> AgentMemory:
+    """Return the memory of the agents of a journal that this process owns.
+
+    Raises:
+        JournalUnavailableError: the tables can't be used.
+    """
+    await database.prepare(CONVERSATIONS)
+    tables = _FencedTables(database, journal_id, epoch)
+
+    async def close() -> None:
+        tables.is_closed = True
+
+    return AgentMemory(PostgresCheckpoints(tables), PostgresConversations(tables), close)
+
+
+class _FencedTables:
+    """Runs the statements of one owner of a journal.
+
+    A statement whose connection was lost is repeated, so statements must bear to run twice.
+    """
+
+    def __init__(self, database: PostgresDatabase, journal_id: str, epoch: int) -> None:
+        self.journal_id: str = journal_id
+        self.is_closed: bool = False
+        self._database = database
+        self._epoch = epoch
+        self._clean_at_s = -float("inf")
+
+    async def read(self, work: _Work[_Result]) -> _Result:
+        """Run statements on a connection.
+
+        Raises:
+            JournalUnavailableError: the database can't be reached for a while.
+        """
+        backoff = Backoff()
+        give_up_at_s = time.monotonic() + _RETRY_S
+        while True:
+            if self.is_closed:
+                raise JournalUnavailableError(self._database.name, "it is closed")
+            try:
+                return await self._database.run(work)
+            except JournalUnavailableError as error:
+                if not _is_passing(error) or time.monotonic() > give_up_at_s:
+                    raise
+            await backoff.pause()
+
+    async def write(self, statement: str, *values: object) -> asyncpg.Record:
+        """Run a statement whose first values are the journal and the epoch. Return its row.
+
+        Raises:
+            FencedError: another host has taken over the journal.
+            JournalUnavailableError: the database can't be reached for a while.
+        """
+        if time.monotonic() > self._clean_at_s:
+            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
+            await self.read(self._clean)
+        row = await self.read(
+            lambda connection: connection.fetchrow(statement, self.journal_id, self._epoch, *values)
+        )
+        if row is None:
+            raise FencedError(self.journal_id)
+        return row
+
+    async def _clean(self, connection: Connection) -> None:
+        for statement in _CLEAN:
+            await connection.execute(statement, self.journal_id)
+        await connection.execute(_CLEAN_CONVERSATIONS)
+
+
+class PostgresCheckpoints:
+    """A `CheckpointStore` in a database."""
+
+    is_durable: bool = True
+
+    def __init__(self, tables: _FencedTables) -> None:
+        self._tables = tables
+
+    async def find(self, thread: ThreadKey, checkpoint_id: str = "") -> StoredCheckpoint | None:
+        """Return a checkpoint with its writes; see `CheckpointStore`."""
+        place = (self._tables.journal_id, *thread)
+
+        async def work(connection: Connection) -> StoredCheckpoint | None:
+            if checkpoint_id:
+                row = await connection.fetchrow(_FIND, *place, checkpoint_id)
+            else:
+                row = await connection.fetchrow(_FIND_LATEST, *place)
+            if row is None:
+                return None
+            writes = await connection.fetch(_FIND_WRITES, *place, row["checkpoint_id"])
+            found = StoredCheckpoint(*row)
+            return found._replace(writes=[StoredWrite(*write) for write in writes])
+
+        return await self._tables.read(work)
+
+    async def put(self, thread: ThreadKey, checkpoint: StoredCheckpoint) -> None:
+        """Store a checkpoint; see `CheckpointStore`."""
+        await self._tables.write(_PUT, *thread, *checkpoint[:5])
+
+    async def add_writes(
+        self,
+        thread: ThreadKey,
+        checkpoint_id: str,
+        writes: Sequence[StoredWrite],
+        *,
+        replaces: bool,
+    ) -> None:
+        """Store writes after a checkpoint; see `CheckpointStore`."""
+        statement = _REPLACE_WRITES if replaces else _ADD_WRITES
+        columns = [list(column) for column in zip(*writes, strict=True)]
+        if columns:
+            await self._tables.write(statement, *thread, checkpoint_id, *columns)
+
+    async def delete(self, thread_id: str) -> None:
+        """Delete the checkpoints of a thread; see `CheckpointStore`."""
+        await self._tables.write(_DELETE, thread_id)
+
+
+class PostgresConversations:
+    """A `ConversationStore` in a database, for a host that owns a journal in it."""
+
+    def __init__(self, tables: _FencedTables) -> None:
+        self._tables = tables
+
+    async def find(self, key: ConversationKey) -> StoredState | None:
+        """Return the state of a conversation, or None if it is new."""
+        row = await self._tables.read(lambda connection: connection.fetchrow(_FIND_STATE, *key))
+        return None if row is None else StoredState(*row)
+
+    async def replace(self, key: ConversationKey, state: StoredState, *, known_step: int) -> bool:
+        """Replace the state of a conversation; see `ConversationStore`."""
+        row = await self._tables.write(_REPLACE_STATE, *key, *state, known_step)
+        return row["step"] is not None
+
+
+def _is_passing(error: JournalUnavailableError) -> bool:
+    """Return whether the error may pass, because the statement itself was not refused."""
+    cause = error.__cause__
+    if isinstance(cause, asyncpg.PostgresError):
+        return (cause.sqlstate or "").startswith(_PASSING)
+    return cause is not None

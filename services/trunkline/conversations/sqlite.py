@@ -1,0 +1,382 @@
+"""Checkpoints in a SQLite file beside each journal, and conversations in a file of all hosts."""
+
+import asyncio
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.sqlite_file import SqliteFile
+from trunkline.conversations.store import (
+    ConversationKey,
+    StoredCheckpoint,
+    StoredState,
+    StoredWrite,
+    ThreadKey,
+)
+from trunkline.core.database import run_script
+from trunkline.core.encryption import Cipher, Keyring
+from trunkline.errors import JournalUnavailableError
+
+logger = logging.getLogger(__name__)
+
+# The tables of LangGraph's own SQLite saver, which wrote the files of earlier builds.
+_CHECKPOINT_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS checkpoints (
+    thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+    parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB,
+    PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id)
+);
+CREATE TABLE IF NOT EXISTS writes (
+    thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+    task_id TEXT NOT NULL, task_path TEXT NOT NULL DEFAULT '', idx INTEGER NOT NULL,
+    channel TEXT NOT NULL, type TEXT, value BLOB,
+    PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
+);
+"""
+_CONVERSATION_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS conversations (
+    agent TEXT NOT NULL, context_id TEXT NOT NULL, account TEXT NOT NULL, step INTEGER NOT NULL,
+    kind TEXT NOT NULL, body BLOB NOT NULL, changed_ns INTEGER NOT NULL,
+    PRIMARY KEY (agent, context_id, account)
+);
+CREATE INDEX IF NOT EXISTS conversations_by_change ON conversations (changed_ns);
+"""
+_FIND_CHECKPOINT: Final = (
+    "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints"
+    " WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+)
+_FIND_LATEST: Final = _FIND_CHECKPOINT.replace(
+    "AND checkpoint_id = ?", "ORDER BY checkpoint_id DESC LIMIT 1"
+)
+_FIND_WRITES: Final = (
+    "SELECT task_id, task_path, idx, channel, type, value FROM writes"
+    " WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+    " ORDER BY task_path, task_id, idx"
+)
+_ADD_WRITE: Final = (
+    "INSERT OR IGNORE INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path,"
+    " idx, channel, type, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_REPLACE_WRITE: Final = _ADD_WRITE.replace("IGNORE", "REPLACE")
+_DELETE_BATCH: Final = (
+    "DELETE FROM checkpoints WHERE rowid IN"
+    " (SELECT rowid FROM checkpoints WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
+    "DELETE FROM writes WHERE rowid IN"
+    " (SELECT rowid FROM writes WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
+)
+_BATCH_SIZE: Final = 20
+# The conversations in checkpoint files of earlier builds. Their namespaces were their accounts.
+_FIND_EARLIER: Final = (
+    "SELECT thread_id, checkpoint_ns, type, checkpoint, metadata FROM checkpoints"
+    " WHERE checkpoint_ns <> '' AND thread_id NOT LIKE 'graph/%'"
+)
+_DELETE_EARLIER: Final = "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?"
+
+# Age limits: for turns that were never resumed, and for conversations without new messages. The
+# tasks of users' graphs may wait for input for as long as conversations are retained.
+_TURN_RETENTION_DAYS: Final = 7
+_CONVERSATION_RETENTION_DAYS: Final = 90
+_DAY_NS: Final = 24 * 3600 * 1_000_000_000
+# The time from 1582, where UUID timestamps begin, to 1970, in units of 100 ns.
+_UUID_EPOCH: Final = 0x01B21DD213814000
+# Marks the kind of an encrypted value.
+_ENCRYPTED: Final = "+trunkline"
+
+CHECKPOINT_SUFFIX: Final = ".checkpoints"
+"""What the name of a checkpoint file has after the name of its journal's file."""
+CONVERSATION_FILE: Final = "conversations.sqlite"
+"""The file of conversations, in the folder of the journals."""
+
+
+async def open_sqlite_memory(journal: Path, keyring: Keyring | None = None) -> AgentMemory:
+    """Return the memory of the agents of a journal in a file, which this process owns.
+
+    `keyring` belongs to the data directory. It encrypts content if it has data keys.
+    """
+    encryption = Encryption(keyring)
+    checkpoints = SqliteCheckpoints(checkpoint_path(journal), encryption)
+    conversations = SqliteConversations(journal.parent / CONVERSATION_FILE, encryption)
+    memory = _build_memory(checkpoints, conversations)
+    try:
+        await _import_conversations(checkpoints, conversations)
+    except JournalUnavailableError as error:
+        extra = {"file": error.path, "problem": error.problem}
+        logger.warning("conversations.not_imported", extra=extra)
+    return memory
+
+
+def open_memory_of_process() -> AgentMemory:
+    """Return a memory that ends with the process, for hosts without a data directory."""
+    return _build_memory(SqliteCheckpoints(None), SqliteConversations(None))
+
+
+def checkpoint_path(journal: Path) -> Path:
+    """Return the checkpoint file of a journal, whose name does not end like a journal's."""
+    return Path(f"{journal}{CHECKPOINT_SUFFIX}")
+
+
+def _build_memory(
+    checkpoints: "SqliteCheckpoints", conversations: "SqliteConversations"
+) -> AgentMemory:
+    async def close() -> None:
+        checkpoints.file.close()
+        conversations.file.close()
+
+    return AgentMemory(checkpoints, conversations, close)
+
+
+class Encryption:
+    """Encrypts values bound to their place, if the data directory has keys.
+
+    Values from before a key was set are plain.
+    """
+
+    def __init__(self, keyring: Keyring | None = None) -> None:
+        self._cipher: Cipher | None = None
+        if keyring is not None and keyring.is_encrypting:
+            self._cipher = keyring.cipher("checkpoints", name="checkpoints")
+
+    def seal(self, place: str, kind: str, body: bytes) -> tuple[str, bytes]:
+        """Return the kind and the body to store."""
+        if self._cipher is None:
+            return kind, body
+        return kind + _ENCRYPTED, self._cipher.encrypt(body, place)
+
+    def open(self, place: str, kind: str, body: bytes) -> tuple[str, bytes]:
+        """Return the kind and the body that were stored.
+
+        Raises:
+            JournalUnavailableError: it was altered, it is from another place, or there is no key.
+        """
+        plain_kind, separator, _ = kind.partition("+")
+        if not separator:
+            return kind, body
+        if self._cipher is None or plain_kind + _ENCRYPTED != kind:
+            raise JournalUnavailableError("checkpoints", f"it can't decrypt the kind {kind}")
+        return plain_kind, self._cipher.decrypt(body, place)
+
+
+class SqliteCheckpoints:
+    """A `CheckpointStore` in a file, which the host that takes over the journal finds beside it."""
+
+    def __init__(self, path: Path | None, encryption: Encryption | None = None) -> None:
+        """Without a path, the checkpoints are in memory."""
+        self.file: SqliteFile = SqliteFile(path, _prepare_checkpoints, _clean_checkpoints)
+        self.encryption: Encryption = encryption or Encryption()
+
+    @property
+    def is_durable(self) -> bool:
+        """True if the checkpoints are in a file; see `CheckpointStore`."""
+        return self.file.path is not None
+
+    async def find(self, thread: ThreadKey, checkpoint_id: str = "") -> StoredCheckpoint | None:
+        """Return a checkpoint with its writes; see `CheckpointStore`."""
+
+        def work(connection: sqlite3.Connection) -> StoredCheckpoint | None:
+            row = connection.execute(
+                _FIND_CHECKPOINT if checkpoint_id else _FIND_LATEST,
+                (*thread, checkpoint_id) if checkpoint_id else thread,
+            ).fetchone()
+            if row is None:
+                return None
+            found_id, parent_id, kind, body, metadata = row
+            rows = connection.execute(_FIND_WRITES, (*thread, found_id)).fetchall()
+            unseal, place = self.encryption.open, thread.thread_id
+            return StoredCheckpoint(
+                found_id,
+                parent_id,
+                *unseal(place, kind, body),
+                metadata or b"{}",
+                [
+                    StoredWrite(task_id, path, position, channel, *unseal(place, kind, body))
+                    for task_id, path, position, channel, kind, body in rows
+                ],
+            )
+
+        return await self.file.read(work)
+
+    async def put(self, thread: ThreadKey, checkpoint: StoredCheckpoint) -> None:
+        """Store a checkpoint; see `CheckpointStore`."""
+        content = self.encryption.seal(thread.thread_id, checkpoint.kind, checkpoint.body)
+        row = (
+            *thread,
+            checkpoint.checkpoint_id,
+            checkpoint.parent_id,
+            *content,
+            checkpoint.metadata,
+        )
+        statement = "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
+        await self.file.write(lambda connection: connection.execute(statement, row))
+
+    async def add_writes(
+        self,
+        thread: ThreadKey,
+        checkpoint_id: str,
+        writes: Sequence[StoredWrite],
+        *,
+        replaces: bool,
+    ) -> None:
+        """Store writes after a checkpoint; see `CheckpointStore`."""
+        statement = _REPLACE_WRITE if replaces else _ADD_WRITE
+        rows = [
+            (
+                *thread,
+                checkpoint_id,
+                *write[:4],
+                *self.encryption.seal(thread.thread_id, write.kind, write.body),
+            )
+            for write in writes
+        ]
+        await self.file.write(lambda connection: connection.executemany(statement, rows))
+
+    async def delete(self, thread_id: str) -> None:
+        """Delete the checkpoints of a thread, oldest first; see `CheckpointStore`.
+
+        Deletes in small batches, because the many checkpoints of a long run take seconds.
+        """
+        for statement in _DELETE_BATCH:
+            count = _BATCH_SIZE
+            while count == _BATCH_SIZE:
+                count = await self.file.write(_delete_rows(statement, thread_id))
+                if count == _BATCH_SIZE:
+                    await asyncio.sleep(0)
+
+
+class SqliteConversations:
+    """A `ConversationStore` in a file that all hosts of a data directory share."""
+
+    def __init__(self, path: Path | None, encryption: Encryption | None = None) -> None:
+        """Without a path, the conversations are in memory."""
+        self.file: SqliteFile = SqliteFile(path, _prepare_conversations, _clean_conversations)
+        self.encryption: Encryption = encryption or Encryption()
+
+    async def find(self, key: ConversationKey) -> StoredState | None:
+        """Return the state of a conversation; see `ConversationStore`.
+
+        A state that can't be decrypted has an empty kind. If the file can't be read, the
+        conversation counts as new, so that a damaged file does not fail the turn.
+        """
+        query = (
+            "SELECT step, kind, body FROM conversations"
+            " WHERE agent = ? AND context_id = ? AND account = ?"
+        )
+        try:
+            row = await self.file.read(lambda connection: connection.execute(query, key).fetchone())
+        except JournalUnavailableError as error:
+            logger.warning("conversation.not_read", extra={"problem": error.problem})
+            return None
+        if row is None:
+            return None
+        step, kind, body = row
+        try:
+            return StoredState(step, *self.encryption.open(_place(key), kind, body))
+        except JournalUnavailableError as error:
+            logger.warning("conversation.not_read", extra={"problem": error.problem})
+            return StoredState(step, "", b"")
+
+    async def replace(self, key: ConversationKey, state: StoredState, *, known_step: int) -> bool:
+        """Replace the state of a conversation; see `ConversationStore`."""
+        kind, body = self.encryption.seal(_place(key), state.kind, state.body)
+        content = (state.step, kind, body, time.time_ns())
+
+        def work(connection: sqlite3.Connection) -> bool:
+            if known_step:
+                changed = connection.execute(
+                    "UPDATE conversations SET step = ?, kind = ?, body = ?, changed_ns = ?"
+                    " WHERE agent = ? AND context_id = ? AND account = ? AND step = ?",
+                    (*content, *key, known_step),
+                )
+            else:
+                changed = connection.execute(
+                    "INSERT OR IGNORE INTO conversations VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*key, *content),
+                )
+            return changed.rowcount > 0
+
+        return await self.file.write(work)
+
+
+async def _import_conversations(
+    checkpoints: SqliteCheckpoints, conversations: SqliteConversations
+) -> None:
+    """Move conversations from a checkpoint file to the file of conversations.
+
+    Earlier builds stored the conversations of a host in its checkpoint file. Of two states of a
+    conversation, the state after more steps stays.
+    """
+    if checkpoints.file.path is None or not checkpoints.file.path.exists():
+        return
+    rows = await checkpoints.file.read(
+        lambda connection: connection.execute(_FIND_EARLIER).fetchall()
+    )
+    for thread_id, account, kind, body, metadata in rows:
+        # The account of an agent that is a graph was also part of its thread.
+        name, _, context_id = thread_id.partition("/")
+        key = ConversationKey(name.partition("@")[0], context_id, account)
+        try:
+            step = int(json.loads(metadata)["step"])
+            state = StoredState(step, *checkpoints.encryption.open(thread_id, kind, body))
+        except (JournalUnavailableError, ValueError, TypeError, KeyError) as error:
+            extra = {"problem": type(error).__name__}
+            logger.warning("conversation.not_read", extra=extra)
+            continue
+        present = await conversations.find(key)
+        known_step = 0 if present is None else present.step
+        if state.step > known_step:
+            await conversations.replace(key, state, known_step=known_step)
+    if rows:
+        threads = [row[:2] for row in rows]
+        await checkpoints.file.write(
+            lambda connection: connection.executemany(_DELETE_EARLIER, threads)
+        )
+
+
+def _place(key: ConversationKey) -> str:
+    """Return what the ciphertext of a conversation is bound to."""
+    return "/".join(key)
+
+
+def _delete_rows(statement: str, thread_id: str) -> Callable[[sqlite3.Connection], int]:
+    return lambda connection: connection.execute(statement, (thread_id, _BATCH_SIZE)).rowcount
+
+
+def _prepare_checkpoints(connection: sqlite3.Connection) -> None:
+    run_script(connection, _CHECKPOINT_TABLES)
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(writes)")}
+    if "task_path" not in columns:
+        # Versions of LangGraph's saver before 3.1 wrote no paths.
+        connection.execute("ALTER TABLE writes ADD COLUMN task_path TEXT NOT NULL DEFAULT ''")
+
+
+def _clean_checkpoints(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "DELETE FROM checkpoints WHERE checkpoint_id < ? AND checkpoint_ns = ''"
+        " AND thread_id NOT LIKE 'graph/%'",
+        (_min_checkpoint_id(_TURN_RETENTION_DAYS),),
+    )
+    for table in ("checkpoints", "writes"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE checkpoint_id < ?",  # noqa: S608 - a name of ours
+            (_min_checkpoint_id(_CONVERSATION_RETENTION_DAYS),),
+        )
+
+
+def _min_checkpoint_id(days: int) -> str:
+    """Return the smallest checkpoint id of this age. Checkpoint ids begin with their time."""
+    steps = (time.time_ns() - days * _DAY_NS) // 100 + _UUID_EPOCH
+    digits = f"{steps >> 12:012x}"
+    return f"{digits[:8]}-{digits[8:]}"
+
+
+def _prepare_conversations(connection: sqlite3.Connection) -> None:
+    run_script(connection, _CONVERSATION_TABLES)
+
+
+def _clean_conversations(connection: sqlite3.Connection) -> None:
+    oldest_ns = time.time_ns() - _CONVERSATION_RETENTION_DAYS * _DAY_NS
+    connection.execute("DELETE FROM conversations WHERE changed_ns < ?", (oldest_ns,))

@@ -1,0 +1,174 @@
+"""A SQLite file that is used on the event loop.
+
+One statement takes about 20 µs there, and longer in a thread.
+"""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from trunkline.core.backoff import Backoff
+from trunkline.core.database import (
+    connect,
+    connect_in_memory,
+    create_file,
+    transaction,
+    translate_errors,
+)
+from trunkline.core.private_files import lock_file
+from trunkline.errors import JournalUnavailableError
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+# The time to wait for a lock of another process, when the file is opened and when it is written.
+_OPEN_LOCK_S: Final = 5.0
+_WRITE_LOCK_S: Final = 5.0
+_CLEANING_INTERVAL_S: Final = 24 * 3600.0
+_UNUSABLE: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+class SqliteFile:
+    """A file with tables, which is opened when it is used first.
+
+    Writes are not synced: they survive a killed process, and a power failure may damage the file. A
+    file that is damaged, is a link, or may be changed by other users is created anew. Where no file
+    can be created, the content is in memory.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        prepare: Callable[[sqlite3.Connection], None],
+        clean: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        """Without a path, the content is in memory.
+
+        `prepare` creates the tables, and `clean` deletes old rows, after opening and once a day.
+        """
+        self.path: Path | None = path
+        self._prepare = prepare
+        self._clean = clean
+        self._clean_at_s = -float("inf")
+        self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        """The name of the file, for errors."""
+        return str(self.path or "memory")
+
+    async def read(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Run a function that reads.
+
+        Raises:
+            JournalUnavailableError: the file can't be read, or is closed.
+        """
+        with translate_errors(Path(self.name)):
+            return work(self._open())
+
+    async def write(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Run a function in one transaction. The event loop is free while another process writes.
+
+        Raises:
+            JournalUnavailableError: the file can't be written, or is closed.
+        """
+        with translate_errors(Path(self.name)):
+            connection = self._open()
+            backoff: Backoff | None = None
+            give_up_at_s = time.monotonic() + _WRITE_LOCK_S
+            while True:
+                try:
+                    with transaction(connection):
+                        if time.monotonic() > self._clean_at_s:
+                            self._clean(connection)
+                            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
+                        return work(connection)
+                except sqlite3.OperationalError as error:
+                    if _get_code(error) not in _LOCKED or time.monotonic() > give_up_at_s:
+                        raise
+                backoff = backoff or Backoff(first_s=0.001, limit_s=0.05)
+                await backoff.pause()
+                connection = self._open()
+
+    def close(self) -> None:
+        """Close the file for good."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._is_closed:
+            raise JournalUnavailableError(self.name, "it is closed")
+        if self._connection is None:
+            self._connection = self._open_or_create()
+        return self._connection
+
+    def _open_or_create(self) -> sqlite3.Connection:
+        if self.path is not None:
+            try:
+                return self._open_path(self.path)
+            except (sqlite3.Error, JournalUnavailableError) as error:
+                problem = str(error)
+                is_unusable = _is_unusable(error)
+            extra = {"file": self.name, "problem": problem}
+            try:
+                if is_unusable:
+                    connection = self._create_anew(self.path)
+                    logger.warning("checkpoints.made_anew", extra=extra)
+                    return connection
+            except (OSError, sqlite3.Error, JournalUnavailableError) as error:
+                extra["problem"] = str(error)
+            logger.warning("checkpoints.in_memory", extra=extra)
+        connection = connect_in_memory()
+        self._prepare(connection)
+        return connection
+
+    def _create_anew(self, path: Path) -> sqlite3.Connection:
+        """Replace a file that is not usable. Of several processes, one replaces it."""
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            lock_file(folder, timeout_s=_OPEN_LOCK_S)
+            try:
+                return self._open_path(path)
+            except (sqlite3.Error, JournalUnavailableError) as error:
+                if not _is_unusable(error):
+                    raise
+            for ending in ("", "-wal", "-shm", "-journal"):
+                Path(f"{path}{ending}").unlink(missing_ok=True)
+            return self._open_path(path)
+        finally:
+            os.close(folder)
+
+    def _open_path(self, path: Path) -> sqlite3.Connection:
+        create_file(path)
+        connection = connect(path, busy_s=_OPEN_LOCK_S)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = OFF")
+            with transaction(connection):
+                self._prepare(connection)
+                self._clean(connection)
+            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
+            # Waiting for a lock must not block the event loop.
+            connection.execute("PRAGMA busy_timeout = 0")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _is_unusable(error: sqlite3.Error | JournalUnavailableError) -> bool:
+    return isinstance(error, JournalUnavailableError) or _get_code(error) in _UNUSABLE
+
+
+def _get_code(error: sqlite3.Error) -> int:
+    # The low byte is the primary result code.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

@@ -1,0 +1,108 @@
+"""The interfaces to the checkpoints of turns and to the state of conversations.
+
+Content is serialized: a kind, which names its format, and bytes. All methods raise
+JournalUnavailableError if the store can't be read or written, and all writes raise FencedError if
+another host has taken over the journal of the turn that writes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class ThreadKey(NamedTuple):
+    """A LangGraph thread. A subgraph has a namespace of its own in the thread of its graph."""
+
+    thread_id: str
+    namespace: str = ""
+
+
+class StoredWrite(NamedTuple):
+    """What a node wrote after a checkpoint, so that the node does not run again."""
+
+    task_id: str
+    task_path: str
+    position: int
+    channel: str
+    kind: str
+    body: bytes
+
+
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint of a thread. Ids increase with time."""
+
+    checkpoint_id: str
+    parent_id: str | None
+    kind: str
+    body: bytes
+    metadata: bytes
+    writes: Sequence[StoredWrite] = ()
+    """The writes after it, by task path, task id and position. `add_writes` stores them."""
+
+
+class CheckpointStore(Protocol):
+    """The checkpoints of the turns of one journal. They are deleted with the journal."""
+
+    @property
+    def is_durable(self) -> bool:
+        """True if the checkpoints survive the death of the process."""
+        ...
+
+    async def find(self, thread: ThreadKey, checkpoint_id: str = "") -> StoredCheckpoint | None:
+        """Return a checkpoint with its writes, by default the latest one of the thread."""
+        ...
+
+    async def put(self, thread: ThreadKey, checkpoint: StoredCheckpoint) -> None:
+        """Store a checkpoint, in place of an earlier one with its id."""
+        ...
+
+    async def add_writes(
+        self,
+        thread: ThreadKey,
+        checkpoint_id: str,
+        writes: Sequence[StoredWrite],
+        *,
+        replaces: bool,
+    ) -> None:
+        """Store writes after a checkpoint.
+
+        Writes with the same task id and position are kept unless the new ones replace them.
+        """
+        ...
+
+    async def delete(self, thread_id: str) -> None:
+        """Delete the checkpoints of a thread, in all of its namespaces."""
+        ...
+
+
+class ConversationKey(NamedTuple):
+    """The conversation of an account with an agent in a context."""
+
+    agent: str
+    context_id: str
+    account: str
+
+
+class StoredState(NamedTuple):
+    """The state of a conversation after a number of steps."""
+
+    step: int
+    kind: str
+    body: bytes
+
+
+class ConversationStore(Protocol):
+    """The latest states of conversations, which the hosts of a mesh share.
+
+    A state is deleted after 90 days without a change.
+    """
+
+    async def find(self, key: ConversationKey) -> StoredState | None:
+        """Return the state of a conversation, or None if it is new."""
+        ...
+
+    async def replace(self, key: ConversationKey, state: StoredState, *, known_step: int) -> bool:
+        """Replace a state whose step is `known_step`, 0 if there is none.
+
+        Return False if another turn was faster; the state is unchanged then.
+        """
+        ...

@@ -1,0 +1,171 @@
+"""Two machines that share only a database: the tasks of a host that is killed are still shown."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.a2a.bridged_mesh import open_bridged_mesh
+from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc
+from harness.a2a.protocol_variants import (
+    SPOKEN,
+    ProtocolVariant,
+    RefusedError,
+    TaskView,
+    find_variant,
+    name_of,
+)
+from harness.a2a.sse_client import ClientFold, sse, user_message
+from harness.journal.postgres_server import new_database
+from harness.mesh.command_line import COMMAND
+from harness.mesh.killable_agent import KillableAgent
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.core.settings import Settings
+from trunkline.mesh.client.mesh_tasks import list_mesh_tasks
+from trunkline.v1 import task_service_pb2
+
+TESTS = Path(__file__).parents[2]
+TELLER = "harness.agents.teller:teller"
+ECHO = "trunkline_agents.echo.agent:echo"
+LEASE_S = 2.0
+RESUME = {"A2A-Extensions": RESUME_EXTENSION}
+WHOLE = "once upon a time"
+
+
+@dataclass
+class Machines:
+    """A bridge, and two agents on machines of their own."""
+
+    mesh: GrpcMesh
+    first: KillableAgent
+    other: KillableAgent
+
+    def variant(self, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
+        """A client of the first machine's agent by one version over one binding."""
+        return find_variant(self.mesh, spoken, RESUME)
+
+
+@asynccontextmanager
+async def open_machines(
+    folder: Path, *, first: str = TELLER, other: str
+) -> AsyncIterator[Machines]:
+    """Start an agent on the first machine. `other` runs on the second one when it is started."""
+    settings = Settings(default_agent=first.rpartition(":")[2], patience_s=PATIENCE_S)
+    async with (
+        new_database() as url,
+        open_bridged_mesh(folder, settings, lease_s=LEASE_S) as bridged,
+        open_bridge_grpc(bridged) as mesh,
+        AsyncExitStack() as stack,
+    ):
+        environment = {
+            "TELLER_FOLDER": str(folder),
+            "TRUNKLINE_STORE": url,
+            "TRUNKLINE_LEASE_S": str(LEASE_S),
+        }
+
+        def machine(number: int, place: str) -> KillableAgent:
+            return KillableAgent(
+                bridged.mesh,
+                place.rpartition(":")[2],
+                (*COMMAND, "serve", "agents", "--agent", place),
+                folder / f"machine-{number}",
+                stack,
+                TESTS,
+                environment,
+            )
+
+        machines = Machines(mesh, machine(1, first), machine(2, other))
+        await machines.first.start()
+        yield machines
+
+
+async def retry_refused(call: Callable[[], Awaitable[TaskView]]) -> TaskView:
+    """Return the result of a call as soon as a host answers it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await call()
+            except RefusedError as error:
+                if error.reason != "UNAVAILABLE":
+                    raise
+                await asyncio.sleep(0.05)
+
+
+def texts(events: Sequence[TaskView]) -> str:
+    return "".join(event.text for event in events)
+
+
+async def test_an_ended_task_of_a_killed_host_is_shown_in_each_version(tmp_path: Path) -> None:
+    async with open_machines(tmp_path, other=ECHO) as machines:
+        await machines.other.start()
+        (tmp_path / "began").touch()
+        first = machines.variant(SPOKEN[0])
+        events = await first.streamed("same")
+        task_id = next(event.task for event in events if event.task)
+        chosen = await machines.variant(SPOKEN[-1]).send("same", task="chosen")
+        ended = await first.get(task_id)
+        assert ended.text == chosen.text == WHOLE
+
+        await machines.first.kill()
+
+        # Lists are complete, also while the mesh does not know of the death.
+        for _ in range(5):
+            page = await list_mesh_tasks(
+                machines.mesh.bridged.mesh.directory, task_service_pb2.ListTasksRequest()
+            )
+            assert len(page.tasks) == 2
+            assert task_id in {row.task_id for row in page.tasks}
+            assert not page.is_incomplete
+        assert await retry_refused(lambda: first.get(task_id)) == ended
+        for spoken in SPOKEN:
+            client = machines.variant(spoken)
+            seen = await client.get(task_id)
+            assert (seen.state, seen.text) == ("completed", WHOLE), name_of(spoken)
+            for number, event in enumerate(events):
+                resumed = {**RESUME, "Last-Event-ID": event.id}
+                async with client.subscribe(task_id, headers=resumed) as stream:
+                    rest = [each async for each in stream]
+                expected = events[number + 1 :]
+                assert texts(rest) == texts(expected), name_of(spoken)
+                assert [each.id for each in rest] == [each.id for each in expected]
+        assert (await machines.variant(SPOKEN[-1]).get("chosen")).text == WHOLE
+
+
+async def test_a_stream_of_a_killed_host_shows_all_of_its_task(tmp_path: Path) -> None:
+    async with open_machines(tmp_path, other=TELLER) as machines:
+        fold, ids = ClientFold(), []
+        request = {"message": user_message("same")}
+        async with sse(machines.mesh.bridged.url, "/", "SendStreamingMessage", request) as stream:
+            async for event in stream.events():
+                fold.apply(event)
+                ids.append(event.id)
+                if list(fold.texts.values()) == ["once upon "]:
+                    break
+            await machines.first.kill()
+            await machines.other.start()
+            async for event in stream.events():
+                fold.apply(event)
+                ids.append(event.id)
+        assert list(fold.texts.values()) == [WHOLE]
+        assert fold.state == "TASK_STATE_COMPLETED"
+        assert len(set(ids)) == len(ids)
+        for spoken in SPOKEN:
+            assert (await machines.variant(spoken).get(fold.task_id)).text == WHOLE
+
+
+async def test_a_question_of_a_killed_host_is_answered_on_another_machine(tmp_path: Path) -> None:
+    async with open_machines(tmp_path, first=ECHO, other=ECHO) as machines:
+        first = machines.variant(SPOKEN[0])
+        asked = await first.send("ask your name?")
+        unwanted = await first.send("ask what?")
+        assert asked.state == unwanted.state == "input-required"
+
+        await machines.first.kill()
+        await machines.other.start()
+
+        answered = await retry_refused(lambda: first.send("Ann", task=asked.task))
+        assert (answered.task, answered.state) == (asked.task, "completed")
+        canceled = await retry_refused(lambda: first.cancel(unwanted.task))
+        assert canceled.state == "canceled"
