@@ -201,6 +201,26 @@ async def test_a_replica_that_leaves_gives_its_waiting_tasks_away(tmp_path: Path
             assert text_of(answered) == "answer: Ada"
 
 
+async def test_a_journal_is_found_although_its_former_host_registers_once_more(
+    tmp_path: Path,
+) -> None:
+    """A host that was frozen registers when it thaws, before it learns that it has no journal."""
+    async with replicas(tmp_path, "second") as (services, caller):
+        task_id = await caller.begin_question()
+        former = caller.directory.get_task_host(task_id)
+        names = {services.address(name): name for name in ("echo", "second")}
+        (other,) = names.keys() - {former.address}
+        await services.kill(names[former.address])
+        await wait_for(lambda: caller.host_of(task_id) == other)
+
+        await caller.directory.registry.register(former)
+        await caller.directory.registry.deregister(former.host_id)
+
+        async with asyncio.timeout(10 * LEASE_S):
+            await caller.until(task_id, is_waiting)
+        assert caller.host_of(task_id) == other
+
+
 async def test_a_rolling_restart_fails_no_request_and_delays_none_for_long(tmp_path: Path) -> None:
     async with replicas(tmp_path, "second", "third") as (services, _):
         await services.start("bridge", "bridge", "--default", "echo")
