@@ -37,36 +37,33 @@ _T = TypeVar("_T")
 _NANO: Final = 10**9
 # All writes are one statement, because each further one is a round trip within the lock.
 _FLUSH: Final = (
-    "WITH new_messages AS (INSERT INTO messages (position, account, envelope_id, correlation_id, "
-    "causation_id, room, type, sender, recipient, caller, create_ns, content, change) "
-    "SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], "
+    "WITH new_messages AS (INSERT INTO trunkline_messages (position, account, envelope_id, "
+    "correlation_id, causation_id, room, type, sender, recipient, caller, create_ns, content, "
+    "change) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], "
     "$6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::bigint[], $12::bytea[], "
-    "$13::bigint[])), "
-    "new_deliveries AS (INSERT INTO deliveries (position, recipient, lane, partition, account, "
-    "correlation_id, state, attempt_count, task_id, not_before, attempts, update_ns) "
-    "SELECT p, r, l, n, a, c, 1, 0, '', 0, '', u FROM unnest($14::bigint[], $15::text[], "
-    "$16::integer[], $17::integer[], $18::text[], $19::text[], $20::bigint[]) "
-    "AS d (p, r, l, n, a, c, u)), "
-    "changed_deliveries AS (UPDATE deliveries SET state = d.s, attempt_count = d.c, "
-    "task_id = d.t, not_before = d.n, attempts = d.a, update_ns = d.u "
-    "FROM unnest($21::bigint[], $22::text[], $23::integer[], $24::integer[], $25::text[], "
-    "$26::double precision[], $27::bytea[], $28::bigint[]) AS d (p, r, s, c, t, n, a, u) "
-    "WHERE position = d.p AND recipient = d.r), "
-    "changed_messages AS (UPDATE messages SET change = c.n "
-    "FROM unnest($29::bigint[], $30::bigint[]) AS c (p, n) WHERE position = c.p), "
-    "noted AS (INSERT INTO message_processes (process, lease_until, commits) "
-    "VALUES ($31, now(), $32) ON CONFLICT (process) DO UPDATE SET commits = excluded.commits) "
-    "UPDATE message_counters SET position = $33, change = $34, open_count = $35 WHERE one = 1"
+    "$13::bigint[])), new_deliveries AS (INSERT INTO trunkline_deliveries (position, recipient, "
+    "lane, partition, account, correlation_id, state, attempt_count, task_id, not_before, "
+    "attempts, update_ns) SELECT p, r, l, n, a, c, 1, 0, '', 0, '', u FROM unnest($14::bigint[], "
+    "$15::text[], $16::integer[], $17::integer[], $18::text[], $19::text[], $20::bigint[]) AS d "
+    "(p, r, l, n, a, c, u)), changed_deliveries AS (UPDATE trunkline_deliveries SET state = d.s, "
+    "attempt_count = d.c, task_id = d.t, not_before = d.n, attempts = d.a, update_ns = d.u FROM "
+    "unnest($21::bigint[], $22::text[], $23::integer[], $24::integer[], $25::text[], $26::double "
+    "precision[], $27::bytea[], $28::bigint[]) AS d (p, r, s, c, t, n, a, u) WHERE position = d.p "
+    "AND recipient = d.r), changed_messages AS (UPDATE trunkline_messages SET change = c.n FROM "
+    "unnest($29::bigint[], $30::bigint[]) AS c (p, n) WHERE position = c.p), noted AS (INSERT "
+    "INTO trunkline_message_processes (process, commits) VALUES ($31, $32) ON CONFLICT (process) "
+    "DO UPDATE SET commits = excluded.commits, changed = excluded.changed) UPDATE "
+    "trunkline_message_counters SET position = $33, change = $34, open_count = $35 WHERE one = 1"
 )
 # Rows of used ids, with the positions of messages that are not deleted, and of lanes.
 _LOAD_USED: Final = (
-    "SELECT account, envelope_id, NULL AS recipient, position FROM messages "
+    "SELECT account, envelope_id, NULL AS recipient, position FROM trunkline_messages "
     "JOIN unnest($1::text[], $2::text[]) AS k (account, envelope_id) "
     "USING (account, envelope_id) UNION ALL "
-    "SELECT account, envelope_id, NULL, NULL FROM deleted_messages "
+    "SELECT account, envelope_id, NULL, NULL FROM trunkline_deleted_messages "
     "JOIN unnest($1::text[], $2::text[]) AS k (account, envelope_id) "
     "USING (account, envelope_id) WHERE create_ns > $3 UNION ALL "
-    "SELECT DISTINCT account, correlation_id, recipient, lane::bigint FROM deliveries "
+    "SELECT DISTINCT account, correlation_id, recipient, lane::bigint FROM trunkline_deliveries "
     "JOIN unnest($4::text[], $5::text[], $6::text[]) AS k (account, correlation_id, recipient) "
     "USING (account, correlation_id, recipient) WHERE state IN (1, 2)"
 )
@@ -290,9 +287,9 @@ class MessageBatch:
     async def _load_deliveries(self, keys: Sequence[tuple[int, str]]) -> None:
         rows = await self.connection.fetch(
             "SELECT position, recipient, state, attempt_count, attempts, "
-            "CASE WHEN owner = $3 THEN epoch END AS epoch FROM deliveries "
+            "CASE WHEN owner = $3 THEN epoch END AS epoch FROM trunkline_deliveries "
             "JOIN unnest($1::bigint[], $2::text[]) AS k (position, recipient) "
-            "USING (position, recipient) JOIN message_partitions USING (partition)",
+            "USING (position, recipient) JOIN trunkline_message_partitions USING (partition)",
             *_split(keys, 2),
             self.process,
         )

@@ -232,7 +232,7 @@ class PostgresMessageStore:
     async def get(self, account: str, envelope_id: str) -> StoredEnvelope:
         """Return a message; see `MessageStore.get`."""
         row = await self._database.fetchrow(
-            "SELECT position FROM messages WHERE account = $1 AND envelope_id = $2",
+            "SELECT position FROM trunkline_messages WHERE account = $1 AND envelope_id = $2",
             account,
             envelope_id,
         )
@@ -302,7 +302,7 @@ class PostgresMessageStore:
     async def _redrive(self, dead: Sequence[tuple[int, str]]) -> int:
         async def work(batch: MessageBatch) -> int:
             rows = await batch.connection.fetch(
-                "UPDATE deliveries SET state = $3, attempt_count = 0, task_id = '', "
+                "UPDATE trunkline_deliveries SET state = $3, attempt_count = 0, task_id = '', "
                 "not_before = 0, update_ns = $4 "
                 "FROM unnest($1::bigint[], $2::text[]) AS k (p, r) "
                 "WHERE position = k.p AND recipient = k.r AND state = $5 RETURNING position",
@@ -331,8 +331,9 @@ class PostgresMessageStore:
         total = 0
         while True:
             rows = await self._database.fetch(
-                "SELECT position FROM messages m WHERE create_ns < $1 AND NOT EXISTS (SELECT 1 "
-                "FROM deliveries d WHERE d.position = m.position AND d.state IN (1, 2)) LIMIT $2",
+                "SELECT position FROM trunkline_messages m WHERE create_ns < $1 AND NOT EXISTS "
+                "(SELECT 1 FROM trunkline_deliveries d WHERE d.position = m.position AND d.state "
+                "IN (1, 2)) LIMIT $2",
                 int(before * _NANO),
                 _WRITE_LIMIT,
             )
@@ -341,7 +342,8 @@ class PostgresMessageStore:
                 break
             total += removed
         await self._database.fetch(
-            "DELETE FROM deleted_messages WHERE create_ns < $1", time.time_ns() - _DEDUPLICATION_NS
+            "DELETE FROM trunkline_deleted_messages WHERE create_ns < $1",
+            time.time_ns() - _DEDUPLICATION_NS,
         )
         return total
 
@@ -350,15 +352,14 @@ class PostgresMessageStore:
 
         async def work(batch: MessageBatch) -> int:
             rows = await batch.connection.fetch(
-                "WITH ended AS (DELETE FROM messages m WHERE position = ANY($1) AND NOT EXISTS "
-                "(SELECT 1 FROM deliveries d WHERE d.position = m.position AND d.state IN (1, 2)) "
-                "RETURNING position, account, envelope_id, create_ns), "
-                "noted AS (INSERT INTO deleted_messages (account, envelope_id, create_ns) "
-                "SELECT account, envelope_id, create_ns FROM ended "
-                "ON CONFLICT (account, envelope_id) DO UPDATE SET create_ns = excluded.create_ns), "
-                "gone AS (DELETE FROM deliveries USING ended "
-                "WHERE deliveries.position = ended.position) "
-                "SELECT position FROM ended",
+                "WITH ended AS (DELETE FROM trunkline_messages m WHERE position = ANY($1) AND NOT "
+                "EXISTS (SELECT 1 FROM trunkline_deliveries d WHERE d.position = m.position AND "
+                "d.state IN (1, 2)) RETURNING position, account, envelope_id, create_ns), noted "
+                "AS (INSERT INTO trunkline_deleted_messages (account, envelope_id, create_ns) "
+                "SELECT account, envelope_id, create_ns FROM ended ON CONFLICT (account, "
+                "envelope_id) DO UPDATE SET create_ns = excluded.create_ns), gone AS (DELETE FROM "
+                "trunkline_deliveries d USING ended WHERE d.position = ended.position) SELECT "
+                "position FROM ended",
                 positions,
             )
             return len(rows)
@@ -370,8 +371,8 @@ class PostgresMessageStore:
     async def join(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
         """Add a member; see `MessageStore.join`."""
         statement = (
-            "INSERT INTO room_members (account, room, member, join_ns) VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT DO NOTHING RETURNING member"
+            "INSERT INTO trunkline_room_members (account, room, member, join_ns) VALUES ($1, $2, "
+            "$3, $4) ON CONFLICT DO NOTHING RETURNING member"
         )
         values = (account, room, member, time.time_ns())
         return await self._change_members(account, room, statement, values, notice)
@@ -379,7 +380,7 @@ class PostgresMessageStore:
     async def leave(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
         """Remove a member; see `MessageStore.leave`."""
         statement = (
-            "DELETE FROM room_members WHERE account = $1 AND room = $2 AND member = $3 "
+            "DELETE FROM trunkline_room_members WHERE account = $1 AND room = $2 AND member = $3 "
             "RETURNING member"
         )
         return await self._change_members(account, room, statement, (account, room, member), notice)
@@ -405,7 +406,7 @@ class PostgresMessageStore:
     async def get_room(self, account: str, room: str) -> Room:
         """Return a room; see `MessageStore.get_room`."""
         rows = await self._database.fetch(
-            "SELECT member, join_ns FROM room_members WHERE account = $1 AND room = $2",
+            "SELECT member, join_ns FROM trunkline_room_members WHERE account = $1 AND room = $2",
             account,
             room,
         )
@@ -414,7 +415,7 @@ class PostgresMessageStore:
     async def list_rooms(self, account: str) -> list[Room]:
         """Return the rooms; see `MessageStore.list_rooms`."""
         rows = await self._database.fetch(
-            "SELECT room, member, join_ns FROM room_members WHERE account = $1", account
+            "SELECT room, member, join_ns FROM trunkline_room_members WHERE account = $1", account
         )
         rooms: dict[str, dict[str, int]] = {}
         for room, member, join_ns in rows:
@@ -428,13 +429,13 @@ class PostgresMessageStore:
 
         async def work(batch: MessageBatch) -> None:
             await batch.connection.execute(
-                "INSERT INTO known_agents (name) SELECT DISTINCT unnest($1::text[]) "
+                "INSERT INTO trunkline_known_agents (name) SELECT DISTINCT unnest($1::text[]) "
                 "ON CONFLICT (name) DO UPDATE SET seen = excluded.seen",
                 list(names),
             )
             await batch.connection.execute(
-                "DELETE FROM known_agents WHERE name IN "
-                "(SELECT name FROM known_agents ORDER BY seen DESC OFFSET $1)",
+                "DELETE FROM trunkline_known_agents WHERE name IN "
+                "(SELECT name FROM trunkline_known_agents ORDER BY seen DESC OFFSET $1)",
                 AGENTS_LIMIT,
             )
 
@@ -442,7 +443,10 @@ class PostgresMessageStore:
 
     async def list_agents(self) -> Set[str]:
         """Return the agents; see `MessageStore.list_agents`."""
-        return {name for (name,) in await self._database.fetch("SELECT name FROM known_agents")}
+        return {
+            name
+            for (name,) in await self._database.fetch("SELECT name FROM trunkline_known_agents")
+        }
 
     # Rows.
 
@@ -460,7 +464,7 @@ class PostgresMessageStore:
         count = len(values)
         select = " ".join(
             (
-                "SELECT position FROM messages WHERE",
+                "SELECT position FROM trunkline_messages AS messages WHERE",
                 conditions,
                 f"AND (${count + 1}::bigint IS NULL OR position < ${count + 1})",
                 f"ORDER BY position DESC LIMIT ${count + 2}",
@@ -495,7 +499,8 @@ class PostgresMessageStore:
         rows = await self._database.fetch(
             " ".join(
                 (
-                    f"SELECT position, {column} AS number FROM messages WHERE",  # noqa: S608  a column
+                    f"SELECT position, {column} AS number",
+                    "FROM trunkline_messages AS messages WHERE",
                     conditions,
                     f"AND {column} > ${count + 1} ORDER BY {column} LIMIT ${count + 2}",
                 )
@@ -514,7 +519,7 @@ class PostgresMessageStore:
         """Return the change before the first change of the messages after a position."""
         counters = await self._read_counters()
         row = await self._database.fetchrow(
-            "SELECT min(change) AS first FROM messages WHERE position > $1", position
+            "SELECT min(change) AS first FROM trunkline_messages WHERE position > $1", position
         )
         first = None if row is None else row["first"]
         return counters["change"] if first is None else int(first) - 1
@@ -525,7 +530,9 @@ class PostgresMessageStore:
         )
 
     async def _read_counters(self) -> dict[str, int]:
-        (row,) = await self._database.fetch("SELECT position, change FROM message_counters")
+        (row,) = await self._database.fetch(
+            "SELECT position, change FROM trunkline_message_counters"
+        )
         return dict(row)
 
     # Processes.

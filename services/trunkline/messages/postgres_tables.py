@@ -25,49 +25,53 @@ SCHEMA: Final = Schema(
         [
             # Every write locks this row first. So writes of all processes are made one after
             # another, and positions and changes are dense, in the order of commits.
-            "CREATE TABLE message_counters (one integer PRIMARY KEY CHECK (one = 1), "
+            "CREATE TABLE trunkline_message_counters (one integer PRIMARY KEY CHECK (one = 1), "
             "position bigint NOT NULL, change bigint NOT NULL, open_count bigint NOT NULL) "
             "WITH (fillfactor = 10)",
-            "INSERT INTO message_counters VALUES (1, 0, 0, 0)",
+            "INSERT INTO trunkline_message_counters VALUES (1, 0, 0, 0)",
             # commits: the number of the process's last write, which tells whether a write was
             # stored whose answer was lost
-            "CREATE TABLE message_processes (process text PRIMARY KEY, "
-            "lease_until timestamptz NOT NULL, commits bigint NOT NULL DEFAULT 0) "
-            "WITH (fillfactor = 50)",
+            # renewals: of its lease; 0 if it makes no deliveries
+            "CREATE TABLE trunkline_message_processes (process text PRIMARY KEY, "
+            "commits bigint NOT NULL DEFAULT 0, renewals bigint NOT NULL DEFAULT 0, "
+            "changed timestamptz NOT NULL DEFAULT now()) WITH (fillfactor = 50)",
             # epoch: changes with the owner
-            "CREATE TABLE message_partitions (partition integer PRIMARY KEY, "
+            "CREATE TABLE trunkline_message_partitions (partition integer PRIMARY KEY, "
             "owner text NOT NULL DEFAULT '', epoch bigint NOT NULL DEFAULT 0)",
-            "INSERT INTO message_partitions (partition) "
+            "INSERT INTO trunkline_message_partitions (partition) "
             f"SELECT generate_series(0, {PARTITIONS - 1})",
             # The columns of these tables are those of the local store; see `sqlite_tables`.
-            "CREATE TABLE messages (position bigint PRIMARY KEY, account text NOT NULL, "
+            "CREATE TABLE trunkline_messages (position bigint PRIMARY KEY, account text NOT NULL, "
             "envelope_id text NOT NULL, correlation_id text NOT NULL, causation_id text NOT NULL, "
             "room text NOT NULL, type text NOT NULL, sender text NOT NULL, "
             "recipient text NOT NULL, caller text NOT NULL, create_ns bigint NOT NULL, "
             "content bytea NOT NULL, change bigint NOT NULL) WITH (fillfactor = 80)",
-            "CREATE UNIQUE INDEX messages_by_id ON messages (account, envelope_id)",
-            "CREATE INDEX messages_by_account ON messages (account, position)",
-            "CREATE INDEX messages_by_correlation ON messages (account, correlation_id, position)",
-            "CREATE INDEX messages_by_causation ON messages (account, causation_id) "
-            "WHERE causation_id <> ''",
-            "CREATE INDEX messages_by_room ON messages (account, room, position) WHERE room <> ''",
-            "CREATE INDEX messages_by_time ON messages (create_ns)",
-            "CREATE INDEX messages_by_change ON messages (change)",
+            "CREATE UNIQUE INDEX trunkline_messages_by_id ON trunkline_messages (account, "
+            "envelope_id)",
+            "CREATE INDEX trunkline_messages_by_account ON trunkline_messages (account, position)",
+            "CREATE INDEX trunkline_messages_by_correlation ON trunkline_messages (account, "
+            "correlation_id, position)",
+            "CREATE INDEX trunkline_messages_by_causation ON trunkline_messages (account, "
+            "causation_id) WHERE causation_id <> ''",
+            "CREATE INDEX trunkline_messages_by_room ON trunkline_messages (account, room, "
+            "position) WHERE room <> ''",
+            "CREATE INDEX trunkline_messages_by_time ON trunkline_messages (create_ns)",
+            "CREATE INDEX trunkline_messages_by_change ON trunkline_messages (change)",
             # partition: by account, recipient and conversation
-            "CREATE TABLE deliveries (position bigint, recipient text, lane integer NOT NULL, "
-            "partition integer NOT NULL, account text NOT NULL, correlation_id text NOT NULL, "
-            "state integer NOT NULL, attempt_count integer NOT NULL, task_id text NOT NULL, "
-            "not_before double precision NOT NULL, attempts bytea NOT NULL, "
-            "update_ns bigint NOT NULL, PRIMARY KEY (position, recipient)) WITH (fillfactor = 70)",
-            "CREATE INDEX open_deliveries ON deliveries (recipient, lane, position) "
-            "WHERE state IN (1, 2)",
-            "CREATE INDEX open_conversations ON deliveries "
+            "CREATE TABLE trunkline_deliveries (position bigint, recipient text, lane integer NOT "
+            "NULL, partition integer NOT NULL, account text NOT NULL, correlation_id text NOT "
+            "NULL, state integer NOT NULL, attempt_count integer NOT NULL, task_id text NOT NULL, "
+            "not_before double precision NOT NULL, attempts bytea NOT NULL, update_ns bigint NOT "
+            "NULL, PRIMARY KEY (position, recipient)) WITH (fillfactor = 70)",
+            "CREATE INDEX trunkline_open_deliveries ON trunkline_deliveries (recipient, lane, "
+            "position) WHERE state IN (1, 2)",
+            "CREATE INDEX trunkline_open_conversations ON trunkline_deliveries "
             "(account, correlation_id, recipient, position) WHERE state IN (1, 2)",
-            "CREATE TABLE deleted_messages (account text, envelope_id text, "
+            "CREATE TABLE trunkline_deleted_messages (account text, envelope_id text, "
             "create_ns bigint NOT NULL, PRIMARY KEY (account, envelope_id))",
-            "CREATE TABLE room_members (account text, room text, member text, "
+            "CREATE TABLE trunkline_room_members (account text, room text, member text, "
             "join_ns bigint NOT NULL, PRIMARY KEY (account, room, member))",
-            "CREATE TABLE known_agents (name text PRIMARY KEY, "
+            "CREATE TABLE trunkline_known_agents (name text PRIMARY KEY, "
             "seen timestamptz NOT NULL DEFAULT now())",
         ]
     ],
@@ -102,7 +106,7 @@ def message_place(position: int) -> str:
 
 def number_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[object]]:
     """Return the SQL conditions for a filter with numbered marks from $1 on, and their values."""
-    conditions, values = build_conditions(account, query)
+    conditions, values = build_conditions(account, query, prefix="trunkline_")
     numbers = count(1)
     parts = conditions.split("?")
     numbered = "".join(f"{part}${next(numbers)}" for part in parts[:-1]) + parts[-1]
@@ -116,7 +120,8 @@ async def load_messages(
     if not positions:
         return []
     rows = await connection.fetch(
-        "SELECT position, account, caller, content FROM messages WHERE position = ANY($1)",
+        "SELECT position, account, caller, content FROM trunkline_messages WHERE position = "
+        "ANY($1)",
         positions,
     )
     found: dict[int, StoredEnvelope] = {}
@@ -126,7 +131,7 @@ async def load_messages(
         found[position] = stored
     deliveries = await connection.fetch(
         "SELECT position, recipient, state, attempt_count, not_before, attempts, update_ns "
-        "FROM deliveries WHERE position = ANY($1) ORDER BY position, recipient",
+        "FROM trunkline_deliveries WHERE position = ANY($1) ORDER BY position, recipient",
         positions,
     )
     for row in deliveries:

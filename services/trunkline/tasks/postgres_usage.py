@@ -21,7 +21,7 @@ _SCHEMA: Final = Schema(
         [
             # The columns are those of the file of usage. `host` is a random name; see
             # PostgresUsageStore.
-            "CREATE TABLE usage (period text NOT NULL, account text NOT NULL, "
+            "CREATE TABLE trunkline_usage (period text NOT NULL, account text NOT NULL, "
             "caller text NOT NULL, model text NOT NULL, host text NOT NULL, "
             "input_tokens bigint NOT NULL, output_tokens bigint NOT NULL, cost bigint NOT NULL, "
             "PRIMARY KEY (period, account, caller, model, host))"
@@ -29,10 +29,10 @@ _SCHEMA: Final = Schema(
     ],
 )
 _SAVE: Final = (
-    "INSERT INTO usage (host, period, account, caller, model, input_tokens, output_tokens, cost) "
-    "SELECT $1, p, a, c, m, i, o, n FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], "
-    "$6::bigint[], $7::bigint[], $8::bigint[]) AS total (p, a, c, m, i, o, n) "
-    "ON CONFLICT (period, account, caller, model, host) DO UPDATE SET "
+    "INSERT INTO trunkline_usage AS usage (host, period, account, caller, model, input_tokens, "
+    "output_tokens, cost) SELECT $1, p, a, c, m, i, o, n FROM unnest($2::text[], $3::text[], "
+    "$4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[]) AS total (p, a, c, m, i, "
+    "o, n) ON CONFLICT (period, account, caller, model, host) DO UPDATE SET "
     # A lost connection's statement may end after a later one.
     "input_tokens = greatest(usage.input_tokens, excluded.input_tokens), "
     "output_tokens = greatest(usage.output_tokens, excluded.output_tokens), "
@@ -41,15 +41,15 @@ _SAVE: Final = (
 _READ: Final = (
     "SELECT coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint, "
     "coalesce(sum(cost), 0)::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) "
-    "WITH ORDINALITY AS key (period, account, caller, model, number) "
-    "LEFT JOIN usage USING (period, account, caller, model) GROUP BY number ORDER BY number"
+    "WITH ORDINALITY AS key (period, account, caller, model, number) LEFT JOIN trunkline_usage "
+    "USING (period, account, caller, model) GROUP BY number ORDER BY number"
 )
 _LIST: Final = (
     "SELECT period, account, caller, model, sum(input_tokens)::bigint, sum(output_tokens)::bigint, "
-    "sum(cost)::bigint FROM usage WHERE period = ANY($1) "
+    "sum(cost)::bigint FROM trunkline_usage WHERE period = ANY($1) "
     "GROUP BY period, account, caller, model ORDER BY account, caller, model, period"
 )
-_DELETE: Final = "DELETE FROM usage WHERE length(period) = $1 AND period < $2"
+_DELETE: Final = "DELETE FROM trunkline_usage WHERE length(period) = $1 AND period < $2"
 
 
 class PostgresUsageStore:

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import asyncpg
 
@@ -24,6 +24,50 @@ from harness.mesh.processes import free_address
 
 _START_TIMEOUT_S: Final = "60"
 _numbers = count(1)
+
+
+class CuttableProxy:
+    """Forwards connections to a server until `cut`. An async context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._clients: list[asyncio.StreamWriter] = []
+        self._servers: list[asyncio.StreamWriter] = []
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        """The port of the proxy."""
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        self._server.close()
+        self.cut()
+        for server in self._servers:
+            server.transport.abort()
+        await self._tasks.__aexit__(*exc_info)
+
+    def cut(self) -> None:
+        """End all connections at the clients' side. The server does not notice until it answers."""
+        for client in self._clients:
+            client.transport.abort()
+        self._clients.clear()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.append(writer)
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._servers.append(server_writer)
+        self._tasks.create_task(_copy(reader, server_writer))
+        self._tasks.create_task(_copy(server_reader, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
 
 
 class PostgresServer:
@@ -62,18 +106,19 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kill the server with all of its processes, as a crash of its machine does."""
-        pid = int((self._data / "postmaster.pid").read_text().split()[0])
-        # It forks no further process then.
-        os.kill(pid, signal.SIGSTOP)
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        processes = (pid, *map(int, children))
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        processes = self._signal(signal.SIGKILL)
         while any(_is_running(process) for process in processes):
             time.sleep(0.005)
         # The next start would take a killed process that nobody has reaped for a server.
         (self._data / "postmaster.pid").unlink()
+
+    def freeze(self) -> None:
+        """Stop all processes of the server, as an overloaded machine does, until `thaw`."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continue the processes that `freeze` stopped."""
+        self._signal(signal.SIGCONT)
 
     def remove(self) -> None:
         """Stop the server and remove its folder."""
@@ -84,6 +129,18 @@ class PostgresServer:
     @property
     def _data(self) -> Path:
         return self._folder / "data"
+
+    def _signal(self, number: int) -> Sequence[int]:
+        """Send a signal to all processes of the server; return them."""
+        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        # It forks no further process then.
+        os.kill(pid, signal.SIGSTOP)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        processes = (*map(int, children), pid)
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        return processes
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
         subprocess.run(

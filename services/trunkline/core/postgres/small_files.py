@@ -14,7 +14,7 @@ _SCHEMA: Final = Schema(
     [
         [
             # The order of bytes, so that the files of a folder are one range of the index.
-            'CREATE TABLE small_files (path text COLLATE "C" PRIMARY KEY, '
+            'CREATE TABLE trunkline_small_files (path text COLLATE "C" PRIMARY KEY, '
             "content bytea NOT NULL, changed timestamptz NOT NULL DEFAULT now())"
         ]
     ],
@@ -36,17 +36,17 @@ class PostgresFiles:
 
     def locate(self, path: str) -> str:
         """Return the place of a file for people; see `SmallFiles`."""
-        return f"{path} in the table small_files of {self._database.name}"
+        return f"{path} in the table trunkline_small_files of {self._database.name}"
 
     async def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if there is none."""
-        rows = await self._fetch("SELECT content FROM small_files WHERE path = $1", path)
+        rows = await self._fetch("SELECT content FROM trunkline_small_files WHERE path = $1", path)
         return rows[0]["content"] if rows else None
 
     async def write(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
         await self._fetch(
-            "INSERT INTO small_files (path, content) VALUES ($1, $2) ON CONFLICT (path) "
+            "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2) ON CONFLICT (path) "
             "DO UPDATE SET content = excluded.content, changed = excluded.changed",
             path,
             content,
@@ -56,14 +56,14 @@ class PostgresFiles:
         """Replace a file if its content is still the expected one; see `SmallFiles`."""
         if expected is None:
             rows = await self._fetch(
-                "INSERT INTO small_files (path, content) VALUES ($1, $2) "
+                "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2) "
                 "ON CONFLICT (path) DO NOTHING RETURNING path",
                 path,
                 content,
             )
         else:
             rows = await self._fetch(
-                "UPDATE small_files SET content = $2, changed = now() "
+                "UPDATE trunkline_small_files SET content = $2, changed = now() "
                 "WHERE path = $1 AND content = $3 RETURNING path",
                 path,
                 content,
@@ -74,13 +74,16 @@ class PostgresFiles:
     async def delete(self, path: str) -> bool:
         """Delete a file. Return False if there is none."""
         return bool(
-            await self._fetch("DELETE FROM small_files WHERE path = $1 RETURNING path", path)
+            await self._fetch(
+                "DELETE FROM trunkline_small_files WHERE path = $1 RETURNING path", path
+            )
         )
 
     async def list_paths(self, folder: str) -> list[str]:
         """Return the paths of the files below a folder, sorted."""
         rows = await self._fetch(
-            " ".join(("SELECT path FROM small_files WHERE", _IN_FOLDER, "ORDER BY path")), folder
+            " ".join(("SELECT path FROM trunkline_small_files WHERE", _IN_FOLDER, "ORDER BY path")),
+            folder,
         )
         return [row["path"] for row in rows]
 
@@ -89,7 +92,8 @@ class PostgresFiles:
         await self._fetch(
             " ".join(
                 (
-                    "DELETE FROM small_files WHERE path IN (SELECT path FROM small_files WHERE",
+                    "DELETE FROM trunkline_small_files WHERE path IN (SELECT path FROM "
+                    "trunkline_small_files WHERE",
                     _IN_FOLDER,
                     # Processes that clean up at the same time would deadlock without this.
                     "AND changed <= now() - $2::interval LIMIT $3 FOR UPDATE SKIP LOCKED)",
