@@ -1,7 +1,7 @@
-"""The database of a process, if its settings name one."""
+"""The database of a process, if its settings name one, and what is in it or in files."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
@@ -34,26 +34,6 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
         yield database
 
 
-def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
-    """Return the small files of the database, or without one of the data directory."""
-    if database is None:
-        return FolderFiles(settings.data_dir)
-    from trunkline.core.postgres.small_files import PostgresFiles
-
-    return PostgresFiles(database)
-
-
-@asynccontextmanager
-async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
-    """Yield the small files, for a process that needs the database for nothing else.
-
-    Raises:
-        ConfigurationError: the database can't be used with these settings.
-    """
-    async with open_database(settings) as database:
-        yield find_small_files(settings, database)
-
-
 def create_database(settings: Settings) -> "PostgresDatabase | None":
     """Return the database of the setting `store`, or None. It connects when it is used.
 
@@ -74,3 +54,26 @@ def create_database(settings: Settings) -> "PostgresDatabase | None":
         problem = "needs the package asyncpg; install `trunkline[postgres]`"
         raise ConfigurationError("store", problem) from None
     return PostgresDatabase(settings.store)
+
+
+def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
+    """Return the small files of the database, or without one of the data directory."""
+    if database is None:
+        return FolderFiles(settings.data_dir)
+    from trunkline.core.postgres.small_files import PostgresFiles
+
+    return PostgresFiles(database)
+
+
+@asynccontextmanager
+async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
+    """Yield the small files, for a process that needs the database for nothing else.
+
+    It does not wait for the database.
+
+    Raises:
+        ConfigurationError: the database can't be used with these settings.
+    """
+    database = create_database(settings)
+    async with nullcontext() if database is None else database:
+        yield find_small_files(settings, database)

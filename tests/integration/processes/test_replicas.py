@@ -142,17 +142,17 @@ async def test_a_message_makes_one_task_whichever_replicas_get_it(tmp_path: Path
 
 @pytest.mark.parametrize("harm", ["kill", "drain"])
 async def test_streams_of_a_replica_that_is_gone_end_exactly(tmp_path: Path, harm: str) -> None:
-    await harm_a_replica(tmp_path, harm)
+    await check_streams_survive(tmp_path, harm)
 
 
 async def test_streams_of_a_killed_replica_end_exactly_with_journals_in_postgresql(
     tmp_path: Path,
 ) -> None:
     async with new_database() as url:
-        await harm_a_replica(tmp_path, "kill", store=url)
+        await check_streams_survive(tmp_path, "kill", store=url)
 
 
-async def harm_a_replica(folder: Path, harm: str, *, store: str = "") -> None:
+async def check_streams_survive(folder: Path, harm: str, *, store: str = "") -> None:
     """Kill or drain one of three replicas under 20 streams, and assert that all end exactly."""
     async with replicas(folder, "second", "third", store=store) as (services, caller):
         await services.start("bridge", "bridge", "--default", "echo")
