@@ -232,22 +232,35 @@ class Journal(TaskReader):
         head = self._heads.get(task_id)
         return (await self.row(task_id)).head if head is None else head
 
+    def find_in_memory(self, task_id: str) -> TaskRow | None:
+        """Return the row of a task, with its current head, if the row is in memory.
+
+        The rows of all unfinished tasks are in memory, and those of the tasks that ended last.
+        """
+        row = self._unfinished.get(task_id)
+        if row is None:
+            row = self._ended_rows.get(task_id)
+            if row is not None:
+                self._ended_rows.move_to_end(task_id)
+            return row
+        head = self._heads[task_id]
+        if head != row.head:
+            row = self._unfinished[task_id] = replace(row, head=head)
+        return row
+
     async def row(self, task_id: str) -> TaskRow:
         """Return the row of a task, with its current head.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
-        row = self._unfinished.get(task_id)
+        row = self.find_in_memory(task_id)
         if row is None:
-            row = (await self._find_ended([task_id])).get(task_id)
+            found = await self._find_ended([task_id])
             # Its creation, and even its end, may have been published meanwhile.
-            row = row or self._unfinished.get(task_id) or self._ended_rows.get(task_id)
+            row = found.get(task_id) or self.find_in_memory(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
-        head = self._heads.get(task_id, row.head)
-        if head != row.head:
-            row = self._unfinished[task_id] = replace(row, head=head)
         return row
 
     def read_tail(
