@@ -180,7 +180,7 @@ class ServedJournals:
         Raises:
             TaskNotFoundError, TaskEndedError, TaskHostGoneError: as `acquire`.
             PeerUnavailableError: it is shutting down, or does not have the journal.
-            JournalUnavailableError: the journal can't be written.
+            JournalUnavailableError: the journal can't be written, or its lease has ended.
         """
         if message.task_id:
             host = await self.acquire(message.task_id, submission.account)
@@ -192,7 +192,7 @@ class ServedJournals:
             host = found
         else:
             host = self.primary
-        host.lease.check()
+        host.lease.check_renewed()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
             # Running tasks may finish during the drain, so their calls of children are allowed.
