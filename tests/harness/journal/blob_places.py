@@ -104,24 +104,26 @@ class PostgresPlace(BlobPlace):
 
     async def damage(self, reference: Reference) -> None:
         await self.database.fetch(
-            "UPDATE blob_chunks SET body = set_byte(body, 0, get_byte(body, 0) # 1) "
-            "WHERE content = (SELECT content FROM blobs WHERE task_id = $1 AND blob_id = $2)",
+            "UPDATE trunkline_blob_chunks SET body = set_byte(body, 0, get_byte(body, 0) # 1) "
+            "WHERE content = (SELECT content FROM trunkline_blobs "
+            "WHERE task_id = $1 AND blob_id = $2)",
             *reference,
         )
 
     async def age(self, reference: Reference, seconds: float) -> None:
         await self.database.fetch(
-            "UPDATE blobs SET written = written - make_interval(secs => $3) "
+            "UPDATE trunkline_blobs SET written = written - make_interval(secs => $3) "
             "WHERE task_id = $1 AND blob_id = $2",
             *reference,
             seconds,
         )
         await self.database.fetch(
-            "UPDATE removed_contents SET removed = removed - make_interval(secs => $1)", seconds
+            "UPDATE trunkline_removed_contents SET removed = removed - make_interval(secs => $1)",
+            seconds,
         )
 
     async def count_stored(self) -> int:
-        row = await self.database.fetchrow("SELECT count(*) FROM blob_chunks")
+        row = await self.database.fetchrow("SELECT count(*) FROM trunkline_blob_chunks")
         assert row is not None
         count: int = row[0]
         return count
@@ -144,7 +146,8 @@ class S3Place(PostgresPlace):
     async def damage(self, reference: Reference) -> None:
         assert self.bucket is not None
         (row, *_) = await self.database.fetch(
-            "SELECT object, blob_chunks.size_bytes FROM blob_chunks JOIN blobs USING (content) "
+            "SELECT object, chunk.size_bytes FROM trunkline_blob_chunks AS chunk "
+            "JOIN trunkline_blobs USING (content) "
             "WHERE task_id = $1 AND blob_id = $2 ORDER BY position DESC",
             *reference,
         )

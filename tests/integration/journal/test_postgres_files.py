@@ -110,9 +110,9 @@ async def test_files_of_a_deleted_journal_are_removed(database: PostgresDatabase
 
     await blobs.remove_abandoned()
 
-    assert [row["task_id"] for row in await database.fetch("SELECT task_id FROM blobs")] == [
-        kept.task_id
-    ]
+    assert [
+        row["task_id"] for row in await database.fetch("SELECT task_id FROM trunkline_blobs")
+    ] == [kept.task_id]
     await store.close()
 
 

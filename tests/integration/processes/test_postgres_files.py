@@ -88,7 +88,7 @@ async def test_files_are_whole_at_the_next_machine(tmp_path: Path, has_bucket: b
 
 async def _count_stored(database: PostgresDatabase) -> int:
     """Return the number of stored bytes of the upload that is not complete."""
-    row = await database.fetchrow("SELECT max(size_bytes) FROM blobs WHERE sha256 = ''")
+    row = await database.fetchrow("SELECT max(size_bytes) FROM trunkline_blobs WHERE sha256 = ''")
     return (row and row[0]) or 0
 
 

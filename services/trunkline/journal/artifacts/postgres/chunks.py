@@ -38,7 +38,7 @@ class Chunks:
         """
         while offset < end:
             chunk = await self._database.fetchrow(
-                "SELECT position, size_bytes, body, object FROM blob_chunks "
+                "SELECT position, size_bytes, body, object FROM trunkline_blob_chunks "
                 "WHERE content = $1 AND position <= $2 ORDER BY position DESC LIMIT 1",
                 content,
                 offset,
@@ -61,7 +61,7 @@ class Chunks:
         """
         while True:
             rows = await self._database.fetch(
-                "SELECT position, object FROM blob_chunks WHERE content = $1 LIMIT $2",
+                "SELECT position, object FROM trunkline_blob_chunks WHERE content = $1 LIMIT $2",
                 content,
                 _DELETED_CHUNKS,
             )
@@ -70,13 +70,16 @@ class Chunks:
                     return False
                 await self._bucket.delete(objects)
             await self._database.fetch(
-                "DELETE FROM blob_chunks WHERE content = $1 AND position = ANY($2::bigint[])",
+                "DELETE FROM trunkline_blob_chunks "
+                "WHERE content = $1 AND position = ANY($2::bigint[])",
                 content,
                 [row["position"] for row in rows],
             )
             if len(rows) < _DELETED_CHUNKS:
                 break
-        await self._database.fetch("DELETE FROM removed_contents WHERE content = $1", content)
+        await self._database.fetch(
+            "DELETE FROM trunkline_removed_contents WHERE content = $1", content
+        )
         return True
 
     async def _read_bytes(self, chunk: "asyncpg.Record", start: int, end: int) -> bytes:

@@ -23,26 +23,28 @@ if TYPE_CHECKING:
 _READING_S: Final = 3600.0
 _DELETED_CONTENTS: Final = 100
 
-_REMOVE_DELETED: Final = "INSERT INTO removed_contents (content) SELECT content FROM deleted"
+_REMOVE_DELETED: Final = (
+    "INSERT INTO trunkline_removed_contents (content) SELECT content FROM deleted"
+)
 # A task that exists refers to its files, whatever the caller believes.
 _REMOVE_TASKS: Final = fenced(
-    "deleted AS (DELETE FROM blobs USING fence WHERE journal_id = $1 "
+    "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 "
     "AND task_id = ANY($3::text[]) "
-    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS t WHERE t.task_id = blobs.task_id) "
-    "RETURNING content)",
+    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS task "
+    "WHERE task.task_id = trunkline_blobs.task_id) RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 _REMOVE_ABANDONED: Final = fenced(
-    "deleted AS (DELETE FROM blobs USING fence WHERE journal_id = $1 AND sha256 = '' "
+    "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 AND sha256 = '' "
     "AND written < now() - make_interval(secs => $3) RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 # The id of a journal is never used again.
 _REMOVE_JOURNALS: Final = " ".join(
     (
-        "WITH deleted AS (DELETE FROM blobs WHERE NOT EXISTS "
-        "(SELECT 1 FROM trunkline_journals AS j "
-        "WHERE j.journal_id = blobs.journal_id) RETURNING content)",
+        "WITH deleted AS (DELETE FROM trunkline_blobs WHERE NOT EXISTS "
+        "(SELECT 1 FROM trunkline_journals AS journal "
+        "WHERE journal.journal_id = trunkline_blobs.journal_id) RETURNING content)",
         _REMOVE_DELETED,
     )
 )
@@ -112,7 +114,7 @@ class PostgresBlobStore(BlobStore):
         """Return the ids of the tasks that have files."""
         await self._database.prepare(FILES)
         rows = await self._database.fetch(
-            "SELECT DISTINCT task_id FROM blobs WHERE journal_id = $1 ORDER BY task_id",
+            "SELECT DISTINCT task_id FROM trunkline_blobs WHERE journal_id = $1 ORDER BY task_id",
             self._journal_id,
         )
         return [row["task_id"] for row in rows]
@@ -132,7 +134,7 @@ class PostgresBlobStore(BlobStore):
         await self._database.fetch(_REMOVE_JOURNALS)
         while True:
             rows = await self._database.fetch(
-                "SELECT content FROM removed_contents "
+                "SELECT content FROM trunkline_removed_contents "
                 "WHERE removed < now() - make_interval(secs => $1) ORDER BY removed LIMIT $2",
                 _READING_S,
                 _DELETED_CONTENTS,
@@ -145,8 +147,8 @@ class PostgresBlobStore(BlobStore):
         """Read all files and yield one line for each damaged one."""
         await self._database.prepare(FILES)
         rows = await self._database.fetch(
-            "SELECT task_id, blob_id, sha256 FROM blobs WHERE journal_id = $1 AND sha256 <> '' "
-            "ORDER BY task_id, blob_id",
+            "SELECT task_id, blob_id, sha256 FROM trunkline_blobs "
+            "WHERE journal_id = $1 AND sha256 <> '' ORDER BY task_id, blob_id",
             self._journal_id,
         )
         for row in rows:
@@ -171,7 +173,7 @@ class PostgresBlobStore(BlobStore):
         await self._database.prepare(FILES)
         row = await self._database.fetchrow(
             "SELECT task_id, blob_id, size_bytes, sha256, media_type, filename, content "
-            "FROM blobs WHERE task_id = $1 AND blob_id = $2 AND sha256 <> ''",
+            "FROM trunkline_blobs WHERE task_id = $1 AND blob_id = $2 AND sha256 <> ''",
             *reference,
         )
         if row is None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from trunkline.core.postgres import Connection, PostgresDatabase
+from trunkline.core.postgres import Connection, PostgresDatabase, begin
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -35,17 +35,18 @@ _Result = TypeVar("_Result")
 # $1 and $2 are the journal and its epoch, $3 and $4 the file, and $5 its writer.
 _IF_WRITER: Final = "SELECT content FROM fence LEFT JOIN written ON true"
 _CLAIM: Final = (
-    "INSERT INTO blobs (journal_id, task_id, blob_id, writer, content, media_type, filename) "
+    "INSERT INTO trunkline_blobs "
+    "(journal_id, task_id, blob_id, writer, content, media_type, filename) "
     "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (task_id, blob_id) "
     "DO UPDATE SET writer = excluded.writer, media_type = excluded.media_type, "
-    "filename = excluded.filename WHERE blobs.sha256 = '' RETURNING content, size_bytes"
+    "filename = excluded.filename WHERE trunkline_blobs.sha256 = '' RETURNING content, size_bytes"
 )
 # A repeated statement finds the size that its first try has written.
 _EXTEND: Final = fenced(
-    "written AS (UPDATE blobs SET size_bytes = $7::bigint, written = now() FROM fence "
+    "written AS (UPDATE trunkline_blobs SET size_bytes = $7::bigint, written = now() FROM fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 = '' "
     "AND size_bytes IN ($6::bigint, $7) RETURNING content)",
-    "stored AS (INSERT INTO blob_chunks (content, position, size_bytes, body) "
+    "stored AS (INSERT INTO trunkline_blob_chunks (content, position, size_bytes, body) "
     "SELECT content, $6, $7 - $6, $8 FROM written WHERE $8::bytea IS NOT NULL "
     "ON CONFLICT (content, position) DO NOTHING)",
     select=_IF_WRITER,
@@ -53,30 +54,31 @@ _EXTEND: Final = fenced(
 # The row of an object is written before the object, so that no object is forgotten. Until the size
 # includes the chunk, it is no part of the content. The lock lets a newer writer find the row.
 _ANNOUNCE: Final = fenced(
-    "written AS (SELECT content FROM blobs, fence "
+    "written AS (SELECT content FROM trunkline_blobs, fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 = '' "
-    "AND size_bytes IN ($6::bigint, $7::bigint) FOR UPDATE OF blobs)",
-    "stored AS (INSERT INTO blob_chunks (content, position, size_bytes, object) "
+    "AND size_bytes IN ($6::bigint, $7::bigint) FOR UPDATE OF trunkline_blobs)",
+    "stored AS (INSERT INTO trunkline_blob_chunks (content, position, size_bytes, object) "
     "SELECT content, $6, $7 - $6, $8 FROM written ON CONFLICT (content, position) "
     "DO UPDATE SET size_bytes = excluded.size_bytes)",
     select=_IF_WRITER,
 )
 _REMOVE_AFTER: Final = (
-    "WITH moved AS (UPDATE blob_chunks SET content = $3 "
+    "WITH moved AS (UPDATE trunkline_blob_chunks SET content = $3 "
     "WHERE content = $1 AND position >= $2 RETURNING content) "
-    "INSERT INTO removed_contents (content) SELECT DISTINCT content FROM moved"
+    "INSERT INTO trunkline_removed_contents (content) SELECT DISTINCT content FROM moved"
 )
 _FINISH: Final = fenced(
-    "written AS (UPDATE blobs SET sha256 = $6, written = now() FROM fence "
+    "written AS (UPDATE trunkline_blobs SET sha256 = $6, written = now() FROM fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 IN ('', $6) "
-    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(blob_chunks.size_bytes), 0) "
-    "FROM blob_chunks WHERE blob_chunks.content = blobs.content) RETURNING content)",
+    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(chunk.size_bytes), 0) "
+    "FROM trunkline_blob_chunks AS chunk WHERE chunk.content = trunkline_blobs.content) "
+    "RETURNING content)",
     select=_IF_WRITER,
 )
 _DISCARD: Final = fenced(
-    "written AS (DELETE FROM blobs USING fence WHERE task_id = $3 AND blob_id = $4 "
+    "written AS (DELETE FROM trunkline_blobs USING fence WHERE task_id = $3 AND blob_id = $4 "
     "AND writer = $5 AND sha256 = '' RETURNING content)",
-    select="INSERT INTO removed_contents (content) SELECT content FROM written",
+    select="INSERT INTO trunkline_removed_contents (content) SELECT content FROM written",
 )
 
 
@@ -216,7 +218,8 @@ class PostgresBlobWriter:
     async def _store(self, size_bytes: int) -> None:
         """Store the first bytes of the buffer as a chunk."""
         end = self._stored + size_bytes
-        data = bytes(self._buffer[:size_bytes])
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:size_bytes])
         if self._bucket is None:
             await self._write(_EXTEND, self._stored, end, data)
         else:
@@ -235,7 +238,7 @@ class PostgresBlobWriter:
 
         async def cut(connection: Connection) -> None:
             content = await connection.fetchval(
-                "UPDATE blobs SET size_bytes = $4, written = now() "
+                "UPDATE trunkline_blobs SET size_bytes = $4, written = now() "
                 "WHERE task_id = $1 AND blob_id = $2 AND writer = $3 AND sha256 = '' "
                 "RETURNING content",
                 *self._reference,
@@ -245,7 +248,7 @@ class PostgresBlobWriter:
             if content is None:
                 raise taken_over_error()
             await connection.execute(
-                "UPDATE blob_chunks SET size_bytes = $2 - position "
+                "UPDATE trunkline_blob_chunks SET size_bytes = $2 - position "
                 "WHERE content = $1 AND position < $2 AND position + size_bytes > $2",
                 content,
                 at,
@@ -289,7 +292,7 @@ class PostgresBlobWriter:
         """Run statements in one transaction of the journal's owner."""
 
         async def run(connection: Connection) -> _Result:
-            async with connection.transaction():
+            async with begin(connection):
                 if await connection.fetchval(HOLD_FENCE, self._journal_id, self._epoch) is None:
                     raise FencedError(self._journal_id)
                 return await work(connection)
