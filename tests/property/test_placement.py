@@ -7,7 +7,7 @@ from trunkline.mesh.client.placement import Replica, SubmissionCounts, choose_re
 
 CONTEXTS = [f"context-{number}" for number in range(200)]
 REPLICAS = st.lists(
-    st.builds(Replica, st.uuids().map(str), st.integers(0, 200), st.booleans()),
+    st.builds(Replica, st.uuids().map(str), st.integers(0, 200), st.booleans(), st.booleans()),
     min_size=1,
     max_size=8,
     unique_by=lambda replica: replica.host_id,
@@ -15,20 +15,25 @@ REPLICAS = st.lists(
 
 
 @given(REPLICAS, st.sampled_from(["", *CONTEXTS]), st.sampled_from(["", "k-1", "k-2"]))
-def test_the_chosen_replica_accepts_tasks_unless_none_does(
+def test_the_chosen_replica_accepts_tasks_and_answers_unless_none_does(
     replicas: list[Replica], context_id: str, key: str
 ) -> None:
     chosen = choose_replica(replicas, context_id=context_id, key=key)
     assert chosen in replicas
-    assert chosen.accepts_tasks or not any(each.accepts_tasks for each in replicas)
+    assert chosen in find_candidates(replicas, is_keyed=bool(key))
+
+
+def find_candidates(replicas: list[Replica], *, is_keyed: bool = False) -> list[Replica]:
+    accepting = [each for each in replicas if each.accepts_tasks] or replicas
+    healthy = [each for each in accepting if not each.is_failing]
+    return accepting if is_keyed else healthy or accepting
 
 
 @given(REPLICAS, st.sampled_from(["", *CONTEXTS]))
 def test_no_task_without_a_key_goes_to_the_most_loaded_replica(
     replicas: list[Replica], context_id: str
 ) -> None:
-    loads = [each.open_turns for each in replicas if each.accepts_tasks]
-    loads = loads or [each.open_turns for each in replicas]
+    loads = [each.open_turns for each in find_candidates(replicas)]
     chosen = choose_replica(replicas, context_id=context_id)
     if context_id:
         assert chosen.open_turns <= max(2 * min(loads), 8)
@@ -54,7 +59,7 @@ def test_a_repeated_submission_meets_the_first_one_whatever_the_load_is(
     replicas: list[Replica], key: str, loads: list[int]
 ) -> None:
     later = [
-        Replica(each.host_id, load, each.accepts_tasks)
+        Replica(each.host_id, load, each.accepts_tasks, is_failing=load > 100)
         for each, load in zip(replicas, loads, strict=False)
     ]
     first = choose_replica(replicas, key=key)

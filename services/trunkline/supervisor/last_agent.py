@@ -33,7 +33,7 @@ async def find_last_agent(task: TurnRuntime, directory: Directory, roster: Roste
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            response = await list_agent_tasks(directory, request)
+            response = await list_agent_tasks(directory, request, skips_unreachable=True)
     except (TrunklineError, TimeoutError):
         # The last agent is only a hint: don't make the request wait or fail for it.
         return ""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -24,12 +25,13 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client.methods import read_responses
 from trunkline.mesh.registry import Membership, RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.authorization import caller
 from trunkline.observe.audit import AuditLog, open_audit_log, read_records
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 # Far longer than any wait takes, so that only a hang reaches it.
 PATIENCE_S = 300.0
@@ -147,6 +149,19 @@ async def test_any_number_of_hosts_may_run_an_agent(
     assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-2", "h-3"}
 
 
+async def test_the_newest_complete_card_of_the_replicas_is_the_agent_s(
+    client: RegistryClient, directory: Directory
+) -> None:
+    for number, is_pending in enumerate((False, False, True)):
+        replica = host(f"h-{number}", "math")
+        replica.agents[0].card.version = str(number)
+        replica.agents[0].card_pending = is_pending
+        await client.register(replica)
+    await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
+    assert directory.get_agent("math").card.version == "1"
+    assert [agent.card.version for agent in directory.list_agents().values()] == ["1"]
+
+
 async def test_a_renewal_reports_the_load_to_the_directories(
     client: RegistryClient, directory: Directory
 ) -> None:
@@ -166,6 +181,42 @@ async def test_a_renewal_reports_the_load_to_the_directories(
     await wait_for(lambda: directory.hosts[0].load.refuses_tasks)
     assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-1", "h-2"}
     assert directory.revision == revision
+
+
+async def test_watchers_get_loads_seldom_and_only_on_request(channels: ChannelPool) -> None:
+    async with registry_at() as address:
+        client = RegistryClient(channels.get(address))
+        stub = registry_service_pb2_grpc.RegistryServiceStub(channels.get(address))
+        await client.register(host("h-1", "math"))
+        reported: list[int] = []
+        earlier_build: list[registry_service_pb2.WatchAgentsResponse] = []
+
+        async def read_loads() -> None:
+            async for response in client.watch_agents():
+                assert bool(response.hosts) is not bool(response.loads)
+                reported.extend(load.open_turns for load in response.loads.values())
+
+        async def read_hosts() -> None:
+            request = registry_service_pb2.WatchAgentsRequest()
+            async for response in read_responses(stub.WatchAgents(request)):
+                earlier_build.append(response)  # noqa: PERF401  read until the block ends
+
+        async with run_in_background(read_loads()), run_in_background(read_hosts()):
+            began_s = time.monotonic()
+            for number in range(1, 201):
+                load = registry_service_pb2.HostLoad(open_turns=number)
+                await client.keep_alive("h-1", load)
+                await asyncio.sleep(0.005)
+            await wait_for(lambda: 200 in reported)
+            took_s = time.monotonic() - began_s
+            assert len(reported) <= took_s / 0.5 + 1
+            # Renewals that change nothing are not passed on.
+            count = len(reported)
+            for _ in range(10):
+                await client.keep_alive("h-1", load)
+                await asyncio.sleep(0.1)
+            assert len(reported) == count
+        assert len(earlier_build) == 1
 
 
 async def test_a_restarted_host_replaces_the_old_one_at_its_address(client: RegistryClient) -> None:

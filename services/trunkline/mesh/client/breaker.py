@@ -45,6 +45,9 @@ DEFAULT_SETTINGS: Final = BreakerSettings()
 EARLY_PROBE_S: Final = 1.0
 """The first pause, in seconds, of a breaker around a peer that we learn of only by calling it."""
 
+# A failure is recent for so long. Then one more call finds out whether the peer is back.
+_LATELY_S: Final = 5.0
+
 
 class Breaker:
     """The circuit breaker of one peer: closed at first, open after `failures` in a row.
@@ -82,6 +85,8 @@ class Breaker:
         self._count = 0
         self._problem = ""
         self._retry_at = 0.0
+        # The time of the last failure, unless a success followed it.
+        self._failed_at = -math.inf
         # While half-open: the time after which a probe without a result no longer blocks the next.
         self._probe_until = -math.inf
         instruments.BREAKERS.watch(self, Breaker._read_state)
@@ -93,6 +98,14 @@ class Breaker:
         if self._state == "open" and self._clock() >= self._retry_at:
             return "half-open"
         return self._state
+
+    @property
+    def has_failed_lately(self) -> bool:
+        """Whether calls are refused, or the last one failed a few seconds ago.
+
+        Callers with a choice of peers choose another one, before this breaker is open.
+        """
+        return self.state == "open" or self._clock() < self._failed_at + _LATELY_S
 
     @property
     def retry_in_s(self) -> float:
@@ -132,6 +145,7 @@ class Breaker:
 
     def on_success(self) -> None:
         """Record a call that the peer answered, even if it refused the request."""
+        self._failed_at = -math.inf
         if self._state == "closed":
             self._count = 0
         elif self.state == "half-open":
@@ -145,6 +159,7 @@ class Breaker:
 
     def on_failure(self, problem: str = "") -> None:
         """Record a call that failed because of the peer; `problem` describes it in one line."""
+        self._failed_at = self._clock()
         if self.state == "open":
             # The call started before the breaker opened and does not prolong the pause.
             return
@@ -277,6 +292,12 @@ class Breakers:
         for name in names:
             if name in self._breakers:
                 self._breakers[name].allow_probe()
+
+    def list_failing(self) -> frozenset[str]:
+        """Return the names of the peers that refuse calls, or of which the last call failed."""
+        return frozenset(
+            name for name, breaker in self._breakers.items() if breaker.has_failed_lately
+        )
 
     def states(self) -> Mapping[str, BreakerState]:
         """Return the state of each breaker by its peer's name."""

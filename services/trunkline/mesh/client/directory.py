@@ -125,7 +125,7 @@ class Directory:
         return dict(sorted(self._agents.items()))
 
     def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
-        """Return an agent's registration, of several the newest.
+        """Return an agent's registration, of several the newest whose card is complete.
 
         Raises:
             AgentNotFoundError: no host has it.
@@ -380,12 +380,13 @@ class Directory:
             raise AgentNotFoundError(name)
 
     def _describe_replicas(self, agent: str) -> dict[Replica, registry_service_pb2.Host]:
-        states = self._channels.breakers.states()
+        failing = self._channels.breakers.list_failing()
         return {
             Replica(
                 host.host_id,
                 host.load.open_turns + self._submissions.get(host.host_id),
-                not host.load.refuses_tasks and states.get(host.address) != "open",
+                accepts_tasks=not host.load.refuses_tasks,
+                is_failing=host.address in failing,
             ): host
             for host in self.list_replicas(agent)
         }
@@ -519,11 +520,13 @@ class Directory:
         # A reader of a host may have called it after the update without it.
         called = {host.address for host in self.hosts} | self._clients.keys()
         self.hosts = tuple(hosts)
-        self._agents = {agent.card.name: agent for host in hosts for agent in host.agents}
-        self._replicas = {}
+        self._agents, self._replicas = {}, {}
         for host in hosts:
             for agent in host.agents:
                 self._replicas.setdefault(agent.card.name, []).append(host)
+                # A replica that has just started may not know all of its card yet.
+                if not agent.card_pending or agent.card.name not in self._agents:
+                    self._agents[agent.card.name] = agent
         self._note_journals(hosts)
         self._seen_services.update(name for host in hosts for name in host.services)
         for address in called - addresses - {self._registry_address}:

@@ -68,11 +68,15 @@ async def list_mesh_tasks(
 
 
 async def list_agent_tasks(
-    directory: Directory, request: task_service_pb2.ListTasksRequest
+    directory: Directory,
+    request: task_service_pb2.ListTasksRequest,
+    *,
+    skips_unreachable: bool = False,
 ) -> task_service_pb2.ListTasksResponse:
     """Return a page of an agent's tasks on all hosts that run it, newest status first.
 
     Hosts that share a store list the tasks of all hosts, also of those that are gone.
+    With `skips_unreachable`, hosts that do not answer are left out, unless none answers.
 
     Raises:
         AgentNotFoundError: no host runs it.
@@ -87,7 +91,7 @@ async def list_agent_tasks(
         hosts=directory.list_replicas(request.agent),
         one_per_store=True,
     )
-    if found.failures:
+    if found.failures and not (skips_unreachable and found.answers):
         raise found.failures[0]
     return found.answers[0] if len(found.answers) == 1 else merge_pages(found.answers, size)
 

@@ -22,32 +22,36 @@ class Replica:
     open_turns: int = 0
     """The turns that it has reported, and the tasks that were given to it since then."""
     accepts_tasks: bool = True
+    is_failing: bool = False
+    """The last call of this process failed because of it."""
 
 
 def choose_replica(replicas: Sequence[Replica], *, context_id: str = "", key: str = "") -> Replica:
     """Return the replica that gets a new task. There must be at least one.
 
-    Replicas that accept no tasks are left out, unless none accepts any.
+    Replicas that accept no tasks are left out, unless none accepts any. So are failing replicas,
+    unless the task has a key.
 
     - The tasks of a context go to the replica with the highest rendezvous hash of the context, so
       that all callers find the same one, and few contexts move when a replica comes or goes. A
       replica with more than twice the open turns of another one is passed over.
     - A task with an idempotency key and without a context goes to the replica with the highest hash
-      of the key, whatever the load is: a repeated submission meets the first one there. A task with
-      both goes to the replica of its context, whatever the load is.
+      of the key, and a task with both to the replica of its context, whatever the loads and the
+      failures are: a repeated submission has to meet the first one, whose call may have failed.
     - Any other task goes to the less loaded of two random replicas.
     """
     accepting = [replica for replica in replicas if replica.accepts_tasks] or list(replicas)
-    if len(accepting) == 1:
-        return accepting[0]
     if key:
         return rank_replicas(accepting, context_id or key)[0]
+    healthy = [replica for replica in accepting if not replica.is_failing] or accepting
+    if len(healthy) == 1:
+        return healthy[0]
     if context_id:
-        least = min(replica.open_turns for replica in accepting)
+        least = min(replica.open_turns for replica in healthy)
         limit = max(2 * least, _QUIET_TURNS)
-        candidates = [replica for replica in accepting if replica.open_turns <= limit]
+        candidates = [replica for replica in healthy if replica.open_turns <= limit]
         return rank_replicas(candidates, context_id)[0]
-    first, second = random.sample(accepting, 2)
+    first, second = random.sample(healthy, 2)
     return second if second.open_turns < first.open_turns else first
 
 
