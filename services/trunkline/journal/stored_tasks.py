@@ -10,6 +10,7 @@ from typing import Final
 from trunkline.core.task_states import StateValue
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_journal_id
+from trunkline.journal.group_commit import is_storable
 from trunkline.journal.store import JournalReader, LeaseState, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader
@@ -53,7 +54,7 @@ class StoredTasks(TaskReader):
         read_s, row = self._rows.get(task_id, (0.0, None))
         if row is not None and row.is_ended and time.monotonic() - read_s <= _FRESH_S:
             return row
-        rows = await self._store.find_rows([task_id])
+        rows = await self._store.find_rows([task_id]) if is_storable(task_id) else {}
         self._note_rows(rows.values())
         row = rows.get(task_id)
         if row is None:
@@ -72,6 +73,8 @@ class StoredTasks(TaskReader):
 
     async def find_alias(self, account: str, alias: str) -> str | None:
         """Return the id of the task that an alias is bound to in any journal, or None."""
+        if not is_storable(account) or not is_storable(alias):
+            return None
         return (await self._store.find_aliases([(account, alias)])).get((account, alias))
 
     async def find_webhooks(self, task_id: str) -> Sequence[WebhookRow]:

@@ -158,6 +158,9 @@ async def test_cursors_and_accounts_are_checked_as_at_the_owner(mesh: Mesh) -> N
         await mesh.host.watch(task_id, account="other", after=0)
     with pytest.raises(TaskNotFoundError):
         await mesh.host.snapshot("nobodyss-0123456789abcdef", account="acme")
+    with pytest.raises(TaskNotFoundError):
+        await mesh.host.snapshot(f"{task_id}\0", account="acme")
+    assert await mesh.host.resolve_alias("acme", "\0") == ""
 
 
 async def test_each_event_can_be_read_elsewhere_as_soon_as_it_is_written(mesh: Mesh) -> None:
