@@ -79,7 +79,8 @@ class ServedJournals:
         """Whether callers should choose this host for new tasks."""
         primary = self.primary
         is_ending = self._is_leaving or self._is_draining or primary.lost.is_set()
-        return not is_ending and primary.flush_scheduler.error is None
+        is_written = primary.lease.is_renewed and primary.flush_scheduler.error is None
+        return is_written and not is_ending
 
     def begin_leaving(self) -> None:
         """Note that other hosts continue the tasks of all journals once this host ends.
@@ -111,7 +112,7 @@ class ServedJournals:
         Raises:
             TaskNotFoundError: the journal of the message's task was never served here.
             PeerUnavailableError: it is shutting down, or does not have the journal.
-            JournalUnavailableError: the journal can't be written.
+            JournalUnavailableError: the journal can't be written, or its lease has ended.
         """
         if message.task_id:
             host = self.get(message.task_id)
@@ -123,7 +124,7 @@ class ServedJournals:
             host = found
         else:
             host = self.primary
-        host.lease.check()
+        host.lease.check_renewed()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
             # Running tasks may finish during the drain, so their calls of children are allowed.

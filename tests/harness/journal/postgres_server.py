@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -23,6 +24,14 @@ import asyncpg
 from harness.mesh.processes import free_address
 
 _START_TIMEOUT_S: Final = "60"
+_CHANGE_USER: Final = """
+import os, sys
+user, group, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+os.setgroups(())
+os.setgid(group)
+os.setuid(user)
+os.execv(program, sys.argv[3:])
+"""
 _numbers = count(1)
 
 
@@ -144,20 +153,24 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
         subprocess.run(
-            (self._programs / program, "-D", self._data, *arguments),
+            (*self._identity(), self._programs / program, "-D", self._data, *arguments),
             check=check,
             stdout=subprocess.DEVNULL,
             stderr=None if check else subprocess.DEVNULL,
-            **self._identity(),
+            cwd=self._folder,
+            start_new_session=True,
         )
 
-    def _identity(self) -> dict[str, Any]:
-        """Return the options of a process that is not root, which PostgreSQL refuses."""
-        common = {"cwd": self._folder, "start_new_session": True}
+    def _identity(self) -> Sequence[str]:
+        """Return the command that runs another one as a user that is not root.
+
+        PostgreSQL refuses root. A change of the user by `subprocess` would fork, which gRPC's
+        threads do not survive.
+        """
         if not self._user:
-            return common
+            return ()
         entry = pwd.getpwnam(self._user)
-        return common | {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+        return (sys.executable, "-c", _CHANGE_USER, str(entry.pw_uid), str(entry.pw_gid))
 
 
 @asynccontextmanager
