@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from trunkline.core.task_states import TERMINAL, state_name
 from trunkline.errors import (
     FencedError,
+    InvalidArgumentError,
     MessageKeyReusedError,
     TaskEndedError,
     TaskNotFoundError,
@@ -112,6 +113,51 @@ class PendingWebhook(NamedTuple):
 
 
 Pending = PendingDrafts | PendingAppend | PendingCreate | PendingAlias | PendingWebhook
+
+
+def is_storable(text: str) -> bool:
+    """Return whether every store accepts a text: it has no NUL and no half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def check_texts(**texts: str) -> None:
+    """Check texts that are columns of a store, by the names of their fields.
+
+    Raises:
+        InvalidArgumentError: a text can't be stored.
+    """
+    for field_name, text in texts.items():
+        if not is_storable(text):
+            raise InvalidArgumentError(field_name, "must have no NUL and no unpaired surrogate")
+
+
+def check_pending(pending: Pending) -> None:
+    """Check the texts of a write that become columns of a store.
+
+    Raises:
+        InvalidArgumentError: a text can't be stored.
+    """
+    if isinstance(pending, PendingCreate):
+        created = pending.created.created
+        check_texts(
+            task_id=pending.task_id,
+            key=pending.key,
+            context_id=created.context_id,
+            account=created.account,
+            agent=created.agent,
+            parent=created.parent.task_id,
+            webhook="" if pending.webhook is None else pending.webhook.config_id,
+        )
+    elif isinstance(pending, PendingAlias):
+        check_texts(
+            account=pending.account,
+            alias=pending.alias,
+            task_id=pending.task_id,
+            replaces=pending.replaces,
+        )
+    elif isinstance(pending, PendingWebhook):
+        check_texts(task_id=pending.task_id, config_id=pending.config_id)
+
 
 Receiver: TypeAlias = (
     DraftSource
@@ -285,6 +331,8 @@ class CommitBuilder:
                 state = status.state
                 has_time = status.HasField("timestamp")
                 status_time_ns = status.timestamp.ToNanoseconds() if has_time else self._time_ns
+                if not -(2**63) <= status_time_ns < 2**63:
+                    raise InvalidArgumentError("timestamp", "must be in the years 1678 to 2261")
         return replace(
             row,
             state=state,

@@ -37,7 +37,9 @@ from trunkline.journal.group_commit import (
     PendingAppend,
     PendingCreate,
     PendingDrafts,
+    check_pending,
     fail_write,
+    is_storable,
 )
 from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
@@ -62,6 +64,8 @@ _TAILS_BYTES: Final = 16 * 1024 * 1024
 _ENDED_ROWS: Final = 1024
 _RETENTION: Final = Retention()
 _READ_BYTES: Final = 64 * 1024
+# The time for the last commit of a journal that is closed.
+_CLOSE_S: Final = 5.0
 # Within the class, `list` is a method.
 Batches: TypeAlias = list[bytes]
 
@@ -177,7 +181,8 @@ class Journal:
         within 24 hours. A webhook is stored in the same commit if the task is new.
 
         Errors of the future: MessageKeyReusedError (the key was used with another hash),
-        FencedError (another process has taken over), JournalUnavailableError.
+        InvalidArgumentError (a text has NUL or an unpaired surrogate), FencedError (another process
+        has taken over), JournalUnavailableError.
         """
         done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
         self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
@@ -462,7 +467,11 @@ class Journal:
 
     async def _close(self, for_takeover: bool) -> None:  # noqa: FBT001
         if self._running is not None:
-            await asyncio.wait({self._running})
+            _, running = await asyncio.wait({self._running}, timeout=_CLOSE_S)
+            for writer in running:
+                # The store may be away. The next owner sees whether the last commit was stored.
+                writer.cancel()
+                await asyncio.wait({writer})
         self._subscribers.close(self._closed_error)
         await self._store.close(for_takeover=for_takeover)
 
@@ -500,6 +509,11 @@ class Journal:
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
             pending.receiver.set_exception(self._closed_error())
+            return
+        try:
+            check_pending(pending)
+        except InvalidArgumentError as error:
+            pending.receiver.set_exception(error)
             return
         if not self._pending:
             self._pending_since_s = perf_counter()
@@ -640,7 +654,8 @@ class Journal:
         for task_id in task_ids:
             row = self._ended_rows.get(task_id)
             if row is None:
-                unknown.append(task_id)
+                if is_storable(task_id):
+                    unknown.append(task_id)
             else:
                 self._ended_rows.move_to_end(task_id)
                 found[task_id] = row

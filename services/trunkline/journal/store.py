@@ -186,7 +186,7 @@ class JournalStore(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The fencing token of the owner. Each takeover increases it."""
+        """The fencing token of the owner. Each takeover increases it, and other openings may."""
         ...
 
     @property

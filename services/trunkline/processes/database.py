@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase | None"]:
     """Yield the database of the setting `store`, or None if the stores are files.
+
+    A process that starts before the database waits for it.
 
     Raises:
         ConfigurationError: the database can't be used with these settings.
@@ -30,4 +32,9 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
         problem = "needs the package asyncpg; install `trunkline[postgres]`"
         raise ConfigurationError("store", problem) from None
     async with PostgresDatabase(settings.store) as database:
+        try:
+            await database.wait_until_reachable()
+        except JournalUnavailableError as error:
+            problem = f"can't be used: {database.name} says: {error.problem}"
+            raise ConfigurationError("store", problem) from error
         yield database

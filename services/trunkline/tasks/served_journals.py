@@ -93,7 +93,7 @@ class ServedJournals:
 
         Raises:
             PeerUnavailableError: it is shutting down, or has lost the journal.
-            JournalUnavailableError: the journal can't be written.
+            JournalUnavailableError: the journal can't be written, or its lease has ended.
         """
         task_id = message.task_id or submission.task_id
         journal_id = parse_journal_id(task_id)
@@ -101,7 +101,7 @@ class ServedJournals:
             host = self.get(task_id)
         else:
             host = self.hosts.get(journal_id, self.primary)
-        host.lease.check()
+        host.lease.check_renewed()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
             # Running tasks may finish during the drain, so their calls of children are allowed.

@@ -8,22 +8,75 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import asyncpg
 
 from harness.mesh.processes import free_address
 
 _START_TIMEOUT_S: Final = "60"
+_CHANGE_USER: Final = """
+import os, sys
+user, group, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+os.setgroups(())
+os.setgid(group)
+os.setuid(user)
+os.execv(program, sys.argv[3:])
+"""
 _numbers = count(1)
+
+
+class CuttableProxy:
+    """Forwards connections to a server until `cut`. An async context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._clients: list[asyncio.StreamWriter] = []
+        self._servers: list[asyncio.StreamWriter] = []
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        """The port of the proxy."""
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        self._server.close()
+        self.cut()
+        for server in self._servers:
+            server.transport.abort()
+        await self._tasks.__aexit__(*exc_info)
+
+    def cut(self) -> None:
+        """End all connections at the clients' side. The server does not notice until it answers."""
+        for client in self._clients:
+            client.transport.abort()
+        self._clients.clear()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.append(writer)
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._servers.append(server_writer)
+        self._tasks.create_task(_copy(reader, server_writer))
+        self._tasks.create_task(_copy(server_reader, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
 
 
 class PostgresServer:
@@ -62,18 +115,19 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kill the server with all of its processes, as a crash of its machine does."""
-        pid = int((self._data / "postmaster.pid").read_text().split()[0])
-        # It forks no further process then.
-        os.kill(pid, signal.SIGSTOP)
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        processes = (pid, *map(int, children))
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        processes = self._signal(signal.SIGKILL)
         while any(_is_running(process) for process in processes):
             time.sleep(0.005)
         # The next start would take a killed process that nobody has reaped for a server.
         (self._data / "postmaster.pid").unlink()
+
+    def freeze(self) -> None:
+        """Stop all processes of the server, as an overloaded machine does, until `thaw`."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continue the processes that `freeze` stopped."""
+        self._signal(signal.SIGCONT)
 
     def remove(self) -> None:
         """Stop the server and remove its folder."""
@@ -85,22 +139,38 @@ class PostgresServer:
     def _data(self) -> Path:
         return self._folder / "data"
 
+    def _signal(self, number: int) -> Sequence[int]:
+        """Send a signal to all processes of the server; return them."""
+        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        # It forks no further process then.
+        os.kill(pid, signal.SIGSTOP)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        processes = (*map(int, children), pid)
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        return processes
+
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
         subprocess.run(
-            (self._programs / program, "-D", self._data, *arguments),
+            (*self._identity(), self._programs / program, "-D", self._data, *arguments),
             check=check,
             stdout=subprocess.DEVNULL,
             stderr=None if check else subprocess.DEVNULL,
-            **self._identity(),
+            cwd=self._folder,
+            start_new_session=True,
         )
 
-    def _identity(self) -> dict[str, Any]:
-        """Return the options of a process that is not root, which PostgreSQL refuses."""
-        common = {"cwd": self._folder, "start_new_session": True}
+    def _identity(self) -> Sequence[str]:
+        """Return the command that runs another one as a user that is not root.
+
+        PostgreSQL refuses root. A change of the user by `subprocess` would fork, which gRPC's
+        threads do not survive.
+        """
         if not self._user:
-            return common
+            return ()
         entry = pwd.getpwnam(self._user)
-        return common | {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+        return (sys.executable, "-c", _CHANGE_USER, str(entry.pw_uid), str(entry.pw_gid))
 
 
 @asynccontextmanager

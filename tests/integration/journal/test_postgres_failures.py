@@ -3,21 +3,27 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 from harness.journal.builders import TASK, append, created, group, row, stored
-from harness.journal.postgres_server import PostgresServer, new_database
+from harness.journal.postgres_server import CuttableProxy, PostgresServer, new_database
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.events import parse_header
 from trunkline.journal.postgres import PostgresCatalog
-from trunkline.journal.store import JournalStore
+from trunkline.journal.store import JournalStore, SubmissionKey
 
 LIMIT = 2**30
 PATIENCE_S = 60.0
 _KILLS = 3
+CANCEL = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +119,7 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(
             # The commit waits for this lock, and its connection is cut while it waits.
             locked = other.transaction()
             await locked.start()
-            await other.execute("LOCK TABLE events IN SHARE MODE")
+            await other.execute("LOCK TABLE trunkline_events IN SHARE MODE")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(store.commit(group(stored([append("a", "x")], sequence))))
                 await end_waiting_backend(other)
@@ -132,11 +138,10 @@ async def test_a_database_that_has_lost_commits_loses_the_journal(
     async with AsyncExitStack() as stack:
         other = await asyncpg.connect(url)
         stack.push_async_callback(other.close)
-        await other.execute("DELETE FROM events WHERE sequence = 2")
-        await other.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE query LIKE '%INSERT INTO events%' AND pid <> pg_backend_pid()"
-        )
+        await other.execute("DELETE FROM trunkline_events WHERE sequence = 2")
+        await other.execute("UPDATE trunkline_journals SET writes = writes - 1")
+    with pytest.raises(FencedError):
+        await store.renew_lease(10.0)
     assert not await commits(store, 3)
     assert await count_batches(store) == 1
     await store.close(for_takeover=True)
@@ -148,9 +153,10 @@ async def test_a_database_that_has_lost_commits_loses_the_journal(
 
 async def end_waiting_backend(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Cut the connection of the commit that waits for a lock."""
+    await connection.execute("SELECT pg_stat_clear_snapshot()")
     query = (
         "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO events%') AS ended"
+        "WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO trunkline_events%') AS ended"
     )
     await poll(lambda: connection.fetchval(query))
 
@@ -181,6 +187,125 @@ async def test_a_commit_is_before_a_takeover_or_refused(url: str, catalog: Postg
         await store.close()
 
 
+async def test_a_late_close_of_an_old_owner_does_not_release_the_journal(
+    url: str, catalog: PostgresCatalog
+) -> None:
+    store = await catalog.open("late")
+    await store.renew_lease(0.0)
+    async with AsyncExitStack() as stack:
+        other = await asyncpg.connect(url)
+        stack.push_async_callback(other.close)
+        locked = other.transaction()
+        await locked.start()
+        await other.execute("SELECT 1 FROM trunkline_leases FOR UPDATE")
+        async with asyncio.TaskGroup() as tasks:
+            taking = tasks.create_task(catalog.take_over("late"))
+            await poll(lambda: count_waiting(other))
+            tasks.create_task(store.close())
+            await poll(lambda: count_waiting(other, at_least=2))
+            await locked.rollback()
+    taken = taking.result()
+    assert taken.epoch > store.epoch
+    assert await catalog.is_in_use("late")
+    with pytest.raises(JournalUnavailableError, match="has journal 'late'"):
+        await catalog.open("late")
+    await taken.close()
+    again = await catalog.open("late")
+    # No two owners have one epoch.
+    assert again.epoch > taken.epoch
+    await again.close()
+
+
+async def test_a_retry_waits_for_an_attempt_that_still_runs_in_the_server(url: str) -> None:
+    parts = urlsplit(url)
+    assert parts.port is not None
+    async with AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(CuttableProxy(parts.port))
+        through_proxy = url.replace(f":{parts.port}/", f":{proxy.port}/")
+        database = await stack.enter_async_context(PostgresDatabase(through_proxy))
+        store = await PostgresCatalog(database).open("cut")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        other = await asyncpg.connect(url)
+        stack.push_async_callback(other.close)
+        for sequence in (2, 3):
+            locked = other.transaction()
+            await locked.start()
+            # The attempt has passed the fence, and waits for the end of this transaction.
+            await other.execute("INSERT INTO trunkline_events VALUES ($1, $2, '')", TASK, sequence)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(store.commit(group(stored([append("a", "x")], sequence))))
+                await poll(lambda: count_waiting(other))
+                # The server does not notice, and the attempt goes on.
+                proxy.cut()
+                await poll(lambda: count_waiting(other, at_least=2))
+                await locked.rollback()
+            assert await count_batches(store) == sequence
+        await store.close()
+
+
+async def test_a_commit_counts_only_once_the_synchronous_standby_has_it() -> None:
+    server = await asyncio.to_thread(PostgresServer, "fsync=off")
+    async with AsyncExitStack() as stack:
+        stack.callback(server.remove)
+        database = await stack.enter_async_context(PostgresDatabase(server.url))
+        catalog = PostgresCatalog(database)
+        store = await catalog.open("synchronous")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        other = await asyncpg.connect(server.url)
+        stack.push_async_callback(other.close)
+        await other.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+        await other.execute("SELECT pg_reload_conf()")
+        await poll(partial(waits_for_standby, other))
+        async with asyncio.TaskGroup() as tasks:
+            committing = tasks.create_task(commits(store, 2))
+            for cancel in (CANCEL, TERMINATE):
+                await poll(partial(other.fetchval, cancel))
+            # It is stored, but the standby does not have it.
+            await poll(lambda: other.fetchval("SELECT count(*) = 2 FROM trunkline_events"))
+            assert not committing.done()
+            # A renewal that is not replicated has failed.
+            renewing = tasks.create_task(is_renewed(store))
+            await poll(partial(other.fetchval, CANCEL + " AND query LIKE '%lease_clock%'"))
+            assert not await renewing
+            # The close does not wait for the standby, and the commit is not acknowledged.
+            await store.close()
+            assert not await committing
+        await other.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await other.execute("SELECT pg_reload_conf()")
+        await poll(catalog.find_orphans)
+        again = await catalog.take_over("synchronous")
+        assert await count_batches(again) == 2
+        assert await commits(again, 3)
+        await again.close()
+
+
+async def waits_for_standby(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
+    """Return whether commits wait, which begins some time after the reload."""
+    try:
+        await connection.execute("SELECT pg_logical_emit_message(true, 'a', 'b')", timeout=0.3)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def is_renewed(store: JournalStore) -> bool:
+    try:
+        await store.renew_lease(10.0)
+    except JournalUnavailableError:
+        return False
+    return True
+
+
+async def count_waiting(
+    connection: "asyncpg.Connection[asyncpg.Record]", *, at_least: int = 1
+) -> bool:
+    """Return whether so many statements wait for locks."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    # In a transaction, the view does not change.
+    await connection.execute("SELECT pg_stat_clear_snapshot()")
+    return bool(await connection.fetchval(query) >= at_least)
+
+
 async def test_no_journal_is_an_orphan_right_after_the_database_was_away(
     server: PostgresServer, catalog_of_server: PostgresCatalog
 ) -> None:
@@ -195,3 +320,139 @@ async def test_no_journal_is_an_orphan_right_after_the_database_was_away(
     assert [orphan.name for orphan in await catalog.find_orphans()] == []
     await poll(catalog.find_orphans)
     await store.close()
+
+
+async def test_leases_do_not_end_while_the_database_is_frozen(
+    server: PostgresServer, catalog_of_server: PostgresCatalog
+) -> None:
+    catalog = catalog_of_server
+    store = await catalog.open("frozen")
+    await store.renew_lease(1.0)
+    async with asyncio.TaskGroup() as tasks:
+        await asyncio.to_thread(server.freeze)
+        finding = tasks.create_task(catalog.find_orphans())
+        await asyncio.sleep(2.0)
+        await asyncio.to_thread(server.thaw)
+    assert "frozen" not in [orphan.name for orphan in finding.result()]
+    assert await catalog.is_in_use("frozen")
+    await store.renew_lease(1.0)
+    await store.close()
+
+
+async def test_a_process_that_starts_after_an_outage_takes_no_journal_of_a_living_host(
+    url: str, catalog: PostgresCatalog
+) -> None:
+    store = await catalog.open("alive")
+    await store.renew_lease(0.5)
+    # Nobody reaches the database for longer than the lease.
+    await asyncio.sleep(0.8)
+    async with PostgresDatabase(url) as database:
+        fresh = PostgresCatalog(database)
+        assert await fresh.find_orphans() == []
+        for claim in (fresh.open, fresh.take_over):
+            with pytest.raises(JournalUnavailableError, match="its lease holds"):
+                await claim("alive")
+        # The owner has gone, too.
+        await poll(fresh.find_orphans)
+        await (await fresh.take_over("alive")).close()
+    with pytest.raises(FencedError):
+        await store.renew_lease(0.5)
+    await store.close()
+
+
+async def test_a_process_that_freezes_in_a_renewal_does_not_hold_its_journal(
+    url: str, catalog: PostgresCatalog
+) -> None:
+    store = await catalog.open("frozen")
+    await store.renew_lease(0.0)
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(PostgresDatabase(url))
+        frozen = await stack.enter_async_context(AsyncExitStack())
+        connection = await frozen.enter_async_context(database.transaction())
+        await connection.execute("SELECT 1 FROM trunkline_journals FOR KEY SHARE")
+        with pytest.raises(JournalUnavailableError, match="lock timeout"):
+            await catalog.take_over("frozen")
+
+        async def is_taken() -> bool:
+            try:
+                taken = await catalog.take_over("frozen")
+            except JournalUnavailableError:
+                return False
+            await taken.close()
+            return True
+
+        await poll(is_taken)
+        with pytest.raises(JournalUnavailableError):
+            await frozen.aclose()
+
+
+async def test_a_key_that_is_used_again_during_a_renewal_is_kept(
+    url: str, catalog: PostgresCatalog
+) -> None:
+    store = await catalog.open("keys")
+    batch = stored([created()], 1)
+    await store.commit(
+        replace(group(batch, made=[row()]), keys=[SubmissionKey("key", "hash", TASK, 1)])
+    )
+    async with AsyncExitStack() as stack:
+        other = await asyncpg.connect(url)
+        stack.push_async_callback(other.close)
+        used = other.transaction()
+        await used.start()
+        await other.execute("UPDATE trunkline_submission_keys SET expires_ns = 9000000000000000000")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(store.renew_lease(10.0))
+            await poll(lambda: count_waiting(other))
+            await used.commit()
+    assert "key" in await store.find_keys(["key"], now_ns=2)
+    await store.close()
+
+
+async def test_a_read_ends_before_events_that_are_deleted_meanwhile(url: str) -> None:
+    class Pausing(PostgresDatabase):
+        """A database in which something happens after the first page of events."""
+
+        on_page: Callable[[], Awaitable[object]] | None = None
+
+        async def fetch(self, query: str, *values: object) -> list[asyncpg.Record]:
+            rows = await super().fetch(query, *values)
+            if "SELECT sequence, body" in query and self.on_page is not None:
+                happen, self.on_page = self.on_page, None
+                await happen()
+            return rows
+
+    async with Pausing(url) as database:
+        store = await PostgresCatalog(database).open("pages")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        for sequence in range(2, 151):
+            await store.commit(group(stored([append("a", "x")], sequence)))
+        database.on_page = partial(store.delete_events, [TASK], limit=100)
+        batches = await store.read(TASK, 0, limit_bytes=LIMIT)
+        sequences = [parse_header(batch).first_sequence for batch in batches]
+        assert sequences
+        assert sequences == list(range(1, len(sequences) + 1))
+        await store.close()
+
+
+async def test_processes_that_start_at_once_on_an_empty_database_share_its_tables(
+    url: str,
+) -> None:
+    async with AsyncExitStack() as stack:
+        databases = [await stack.enter_async_context(PostgresDatabase(url)) for _ in range(8)]
+        async with asyncio.TaskGroup() as starts:
+            names = [
+                starts.create_task(PostgresCatalog(database).list_names()) for database in databases
+            ]
+    assert [name.result() for name in names] == [frozenset()] * 8
+
+
+async def test_statements_are_not_prepared_after_a_pooler_has_lost_one(url: str) -> None:
+    async with PostgresDatabase(url) as database:
+        for _ in range(2):
+            assert await database.fetchrow("SELECT 1")
+            # A pooler in transaction mode that does not know prepared statements does this.
+            await database.run(lambda connection: connection.execute("DEALLOCATE ALL"))
+        assert await database.fetchrow("SELECT 1")
+        store = await PostgresCatalog(database).open("pooled")
+        assert await commits(store, 1)
+        await store.close()

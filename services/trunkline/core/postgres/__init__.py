@@ -3,7 +3,13 @@
 A process has one `PostgresDatabase`, which all of its stores share. Each store has a `Schema`.
 """
 
-from trunkline.core.postgres.database import ERRORS, Connection, PostgresDatabase
+from trunkline.core.postgres.database import (
+    ERRORS,
+    UNREPLICATED,
+    Connection,
+    PostgresDatabase,
+    begin,
+)
 from trunkline.core.postgres.schema import Schema
 
-__all__ = ["ERRORS", "Connection", "PostgresDatabase", "Schema"]
+__all__ = ["ERRORS", "UNREPLICATED", "Connection", "PostgresDatabase", "Schema", "begin"]

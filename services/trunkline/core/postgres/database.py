@@ -2,36 +2,75 @@
 
 import asyncio
 import contextlib
-import time
+import logging
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
 
+from trunkline.core.backoff import Backoff
 from trunkline.core.postgres.schema import Schema
+from trunkline.core.settings.postgres_url import describe_postgres_url
 from trunkline.errors import JournalUnavailableError
+
+logger = logging.getLogger(__name__)
 
 Connection: TypeAlias = (
     "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 )
 _Result = TypeVar("_Result")
 
-# InternalClientError is what asyncpg usually raises if the server dies during a statement.
-ERRORS: Final = (
-    asyncpg.PostgresError,
+# InternalClientError is what asyncpg usually raises if the server dies during a statement, and
+# OSError includes TimeoutError.
+_LOST: Final = (
+    asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
-    TimeoutError,
 )
+ERRORS: Final = (asyncpg.PostgresError, *_LOST)
 """All errors of a call of asyncpg."""
+UNREPLICATED: Final = "01000"
+"""The code of the warning that a commit was stored, but does not wait for the synchronous standby
+any more."""
 _POOL_SIZE: Final = 4
-_CONNECT_TIMEOUT_S: Final = 10.0
+# The prepared statements of a connection. It is the default of asyncpg.
+_STATEMENT_CACHE_SIZE: Final = 100
+_CONNECT_TIMEOUT_S: Final = 5.0
 # The time for a statement other than a commit.
 _STATEMENT_TIMEOUT_S: Final = 30.0
+# A process that is frozen in a transaction may not hold its locks for longer, and nobody waits
+# longer for them. Settings of a connection would not pass a pooler.
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+)
+# A connection whose peer is gone ends within about 20 s, also if it waits for the end of a commit.
+_KEEPALIVE: Final = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 20_000,
+}
+
+
+class _Connection(asyncpg.Connection):
+    """A connection that notices the loss of its network."""
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401  as asyncpg makes it
+        super().__init__(*arguments)
+        transport: asyncio.Transport = arguments[1]
+        found: socket.socket = transport.get_extra_info("socket")
+        if found.family != socket.AF_UNIX:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                # Not every system has all of them.
+                if hasattr(socket, name):
+                    found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class PostgresDatabase:
@@ -43,16 +82,19 @@ class PostgresDatabase:
     """
 
     def __init__(self, url: str) -> None:
-        self.name: str = _hide_password(url)
-        """The URL without a password."""
-        self.recovered_s: float = -float("inf")
-        """When the database answered again after an error, by the monotonic clock."""
+        """Use the database of a URL.
+
+        Raises:
+            ValueError: the URL is invalid.
+        """
+        self.name: str = describe_postgres_url(url)
+        """The hosts, ports and database of the URL, without its user and password."""
         self._url = url
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
-        self._is_failing = False
         self._prepared: set[str] = set()
         self._preparing = asyncio.Lock()
+        self._statement_cache_size = _STATEMENT_CACHE_SIZE
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,6 +108,29 @@ class PostgresDatabase:
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
+
+    async def wait_until_reachable(self) -> None:
+        """Wait until the database accepts connections.
+
+        Raises:
+            JournalUnavailableError: it refuses the user, the password or the name of the database.
+        """
+        backoff = Backoff()
+        is_reported = False
+        while True:
+            try:
+                connection = await self.connect()
+            except JournalUnavailableError as error:
+                if not _is_away(error.__cause__):
+                    raise
+                if not is_reported:
+                    extra = {"database": self.name, "problem": error.problem}
+                    logger.warning("database.awaited", extra=extra)
+                is_reported = True
+                await backoff.pause()
+            else:
+                connection.terminate()
+                return
 
     async def prepare(self, schema: Schema) -> None:
         """Create or check the tables of a store once in this process.
@@ -82,9 +147,15 @@ class PostgresDatabase:
             self._prepared.add(schema.part)
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
-        """Open a connection that the caller closes."""
+        """Open a connection that the caller closes. Its statements have no deadline."""
         with self.translate_errors():
-            return await asyncpg.connect(self._url, timeout=_CONNECT_TIMEOUT_S)
+            connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
+                self._url,
+                timeout=_CONNECT_TIMEOUT_S,
+                connection_class=_Connection,
+                statement_cache_size=self._statement_cache_size,
+            )
+            return connection
 
     async def run(self, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
         """Run statements on a connection of the pool.
@@ -92,20 +163,16 @@ class PostgresDatabase:
         They may run twice, because a connection may have been lost since its last use.
         """
         with self.translate_errors():
-            pool = await self._open_pool()
-            for is_last in (False, True):
-                async with pool.acquire() as connection:
-                    try:
-                        result = await work(connection)
-                    except ERRORS:
-                        if is_last or not connection.is_closed():
-                            raise
-                    else:
-                        break
-            if self._is_failing:
-                self._is_failing = False
-                self.recovered_s = time.monotonic()
-            return result
+            try:
+                async with self._acquire() as connection:
+                    return await work(connection)
+            except TimeoutError:
+                raise
+            except ERRORS as error:
+                if not isinstance(error, _LOST) and not self.adapt(error):
+                    raise
+            async with self._acquire() as connection:
+                return await work(connection)
 
     async def fetch(self, query: str, *values: object) -> list[asyncpg.Record]:
         """Return the rows of a query."""
@@ -117,10 +184,12 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Run a block in one transaction on a connection of the pool."""
+        """Run a block in one transaction on a connection of the pool.
+
+        A statement that waits for a lock for 3 s fails, and a block that runs no statement for 5 s.
+        """
         with self.translate_errors():
-            pool = await self._open_pool()
-            async with pool.acquire() as connection, connection.transaction():
+            async with self._acquire() as connection, begin(connection):
                 yield connection
 
     @contextlib.contextmanager
@@ -129,9 +198,53 @@ class PostgresDatabase:
         try:
             yield
         except ERRORS as error:
-            self._is_failing = True
+            self.adapt(error)
             problem = str(error) or type(error).__name__
             raise JournalUnavailableError(self.name, problem) from error
+
+    def adapt(self, error: BaseException) -> bool:
+        """Return whether a statement that failed should be tried again on a new connection.
+
+        That is so if a pooler has lost its prepared statement. No connection prepares statements
+        then.
+        """
+        is_lost = isinstance(error, asyncpg.InvalidSQLStatementNameError)
+        if not is_lost or not self._statement_cache_size:
+            return False
+        self._statement_cache_size = 0
+        extra = {"database": self.name, "problem": str(error)}
+        logger.warning("database.without_prepared_statements", extra=extra)
+        if self._pool is not None:
+            # Statements in flight fail, or run again.
+            pool, self._pool = self._pool, None
+            pool.terminate()
+        return True
+
+    @asynccontextmanager
+    async def _acquire(self) -> AsyncIterator[Connection]:
+        """Lend a connection of the pool. If its state is unknown afterwards, it is closed."""
+        pool = await self._open_pool()
+        connection = await pool.acquire(timeout=_CONNECT_TIMEOUT_S)
+        warnings: list[str] = []
+
+        def note(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
+            if message.sqlstate == UNREPLICATED:
+                warnings.append(str(message))
+
+        connection.add_log_listener(note)
+        try:
+            yield connection
+        except BaseException as error:
+            if not is_usable_after(error):
+                connection.terminate()
+                raise
+            connection.remove_log_listener(note)
+            await pool.release(connection)
+            raise
+        connection.remove_log_listener(note)
+        await pool.release(connection)
+        if warnings:
+            raise JournalUnavailableError(self.name, warnings[0])
 
     async def _open_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
         async with self._opening:
@@ -142,17 +255,47 @@ class PostgresDatabase:
                     max_size=_POOL_SIZE,
                     timeout=_CONNECT_TIMEOUT_S,
                     command_timeout=_STATEMENT_TIMEOUT_S,
+                    connection_class=_Connection,
                     # The statements leave no state on a connection, so no reset is sent.
                     reset=_reset_nothing,
+                    statement_cache_size=self._statement_cache_size,
                 )
             return self._pool
 
 
+@asynccontextmanager
+async def begin(connection: Connection) -> AsyncIterator[None]:
+    """Run a block in one transaction on this connection; see `PostgresDatabase.transaction`."""
+    await connection.execute(_BEGIN)
+    try:
+        yield
+    except BaseException as error:
+        if is_usable_after(error):
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
+
+
+def is_usable_after(error: BaseException) -> bool:
+    """Return whether a connection can run further statements after this error in a block."""
+    return isinstance(error, Exception) and not isinstance(error, _LOST)
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Return whether a later connection may succeed without a change of the settings."""
+    if isinstance(error, (ssl.SSLError, FileNotFoundError, PermissionError)):
+        return False
+    return isinstance(
+        error,
+        (
+            OSError,
+            asyncpg.CannotConnectNowError,
+            asyncpg.PostgresConnectionError,
+            asyncpg.TooManyConnectionsError,
+            asyncpg.TargetServerAttributeNotMatched,
+        ),
+    )
+
+
 async def _reset_nothing(_connection: object) -> None:
     """Keep a connection as it is when it returns to the pool."""
-
-
-def _hide_password(url: str) -> str:
-    parts = urlsplit(url)
-    address = parts.netloc.rpartition("@")[2]
-    return f"postgresql://{address}{parts.path}"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from trunkline.core.network import parse_authority
 from trunkline.core.settings.addresses import HostPort
+from trunkline.core.settings.postgres_url import describe_postgres_url
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -121,10 +122,10 @@ def check_optional_postgres_url(url: str) -> str:
     """Return the URL of a PostgreSQL database, or an empty string.
 
     Raises:
-        ValueError: it has another scheme. The text does not repeat it: it may have a password.
+        ValueError: it is invalid. The text does not repeat it: it may have a password.
     """
-    if url and not url.startswith(("postgresql://", "postgres://")):
-        raise ValueError("is not a URL that starts with postgresql://")
+    if url:
+        describe_postgres_url(url)
     return url
 
 

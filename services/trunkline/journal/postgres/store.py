@@ -1,7 +1,9 @@
 """Stores a journal in PostgreSQL; see `tables`."""
 
+import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import (
     AsyncIterator,
@@ -13,22 +15,21 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
 from trunkline.core.database.process import boot_id
-from trunkline.core.postgres import Connection, PostgresDatabase
-from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.core.postgres import Connection, PostgresDatabase, begin
+from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import parse_header
-from trunkline.journal.postgres.writer import SELECT_FENCE, PostgresWriter
+from trunkline.journal.postgres.lease_clock import read_lease_clock
+from trunkline.journal.postgres.writer import FENCE, HOLD_FENCE, Fence, PostgresWriter
 from trunkline.journal.store import (
     AliasName,
     CommitGroup,
     OrphanedChild,
-    SealedBatch,
     StoredFold,
     SubmissionKey,
     TaskFilter,
@@ -42,10 +43,16 @@ from trunkline.journal.store import (
 if TYPE_CHECKING:
     import asyncpg
 
+logger = logging.getLogger(__name__)
+
 _PAGE_BATCHES: Final = 64
 _UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 # The number of expired keys that a renewal deletes.
 _EXPIRED_KEYS: Final = 1000
+# The shortest time for a renewal.
+_RENEWAL_S: Final = 1.0
+# The time for the end of a write in flight and the release.
+_CLOSE_S: Final = 5.0
 
 # In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
 # not ended. Most commits do not update the head in its row.
@@ -53,33 +60,36 @@ _TASK_COLUMNS: Final = (
     "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
     "parent_task_id, head, metadata, ended_ns, stage, "
     "CASE WHEN ended_ns = 0 THEN "
-    "(SELECT max(sequence) FROM events WHERE events.task_id = tasks.task_id) END AS last"
+    "(SELECT max(sequence) FROM trunkline_events WHERE trunkline_events.task_id = "
+    "trunkline_tasks.task_id) END AS last"
 )
 _WRITE_EVENTS: Final = (
-    "written AS (INSERT INTO events (task_id, sequence, body) "
-    "SELECT t, s, b FROM fence, unnest($3::text[], $4::bigint[], $5::bytea[]) AS e (t, s, b))"
+    "written AS (INSERT INTO trunkline_events (task_id, sequence, body) "
+    "SELECT t, s, b FROM fence, unnest($5::text[], $6::bigint[], $7::bytea[]) AS e (t, s, b))"
 )
 _WRITE_TASKS: Final = (
-    "created AS (INSERT INTO tasks (journal_id, task_id, context_id, account, agent, state, "
+    "created AS (INSERT INTO trunkline_tasks (journal_id, task_id, context_id, account, agent, "
+    "state, "
     "status_time_ns, create_time_ns, parent_task_id, head, metadata, ended_ns) "
-    "SELECT $1, i, c, a, g, s, st, ct, p, h, m, e FROM fence, unnest($6::text[], $7::text[], "
-    "$8::text[], $9::text[], $10::smallint[], $11::bigint[], $12::bigint[], $13::text[], "
-    "$14::bigint[], $15::bytea[], $16::bigint[]) AS r (i, c, a, g, s, st, ct, p, h, m, e)), "
-    "changed AS (UPDATE tasks SET state = r.s, status_time_ns = r.st, head = r.h, "
-    "metadata = r.m, ended_ns = r.e FROM fence, unnest($17::text[], $18::smallint[], "
-    "$19::bigint[], $20::bigint[], $21::bytea[], $22::bigint[]) AS r (i, s, st, h, m, e) "
+    "SELECT $1, i, c, a, g, s, st, ct, p, h, m, e FROM fence, unnest($8::text[], $9::text[], "
+    "$10::text[], $11::text[], $12::smallint[], $13::bigint[], $14::bigint[], $15::text[], "
+    "$16::bigint[], $17::bytea[], $18::bigint[]) AS r (i, c, a, g, s, st, ct, p, h, m, e)), "
+    "changed AS (UPDATE trunkline_tasks SET state = r.s, status_time_ns = r.st, head = r.h, "
+    "metadata = r.m, ended_ns = r.e FROM fence, unnest($19::text[], $20::smallint[], "
+    "$21::bigint[], $22::bigint[], $23::bytea[], $24::bigint[]) AS r (i, s, st, h, m, e) "
     "WHERE task_id = r.i), "
-    "used AS (INSERT INTO submission_keys (journal_id, key, content_hash, task_id, expires_ns) "
-    "SELECT $1, k, h, i, e FROM fence, unnest($23::text[], $24::text[], $25::text[], "
-    "$26::bigint[]) AS r (k, h, i, e) ON CONFLICT (journal_id, key) DO UPDATE "
+    "used AS (INSERT INTO trunkline_submission_keys (journal_id, key, content_hash, task_id, "
+    "expires_ns) "
+    "SELECT $1, k, h, i, e FROM fence, unnest($25::text[], $26::text[], $27::text[], "
+    "$28::bigint[]) AS r (k, h, i, e) ON CONFLICT (journal_id, key) DO UPDATE "
     "SET content_hash = excluded.content_hash, task_id = excluded.task_id, "
     "expires_ns = excluded.expires_ns)"
 )
 
 
 def _fence(*writes: str) -> str:
-    """Return one statement of these writes, which returns a row if the epoch has not changed."""
-    tables = ", ".join((f"fence AS ({SELECT_FENCE})", *writes))
+    """Return one statement of these writes, which returns a row if FENCE does."""
+    tables = ", ".join((f"fence AS ({FENCE})", *writes))
     return " ".join(("WITH", tables, "SELECT held FROM fence"))
 
 
@@ -97,7 +107,13 @@ class PostgresStore:
     needs_checkpoint: bool = False
 
     def __init__(
-        self, database: PostgresDatabase, journal_id: str, epoch: int, *, was_lost: bool
+        self,
+        database: PostgresDatabase,
+        journal_id: str,
+        epoch: int,
+        writes: int,
+        *,
+        was_lost: bool,
     ) -> None:
         """Use a claimed journal. `load` follows."""
         self.id: str = journal_id
@@ -106,14 +122,15 @@ class PostgresStore:
         """The previous owner did not release the journal."""
         self.clock: Clock = Clock(ClockReading())
         self._database = database
-        self._writer = PostgresWriter(database, journal_id, epoch)
+        self._writer = PostgresWriter(database, journal_id, epoch, writes)
         self._is_closed = False
 
     async def load(self) -> None:
         """Read the clock of the journal, and continue it after the latest events."""
         row = await self._database.fetchrow(
             "SELECT (extract(epoch FROM now() - created) * 1000000000)::bigint AS age_ns, time_ns "
-            "FROM journals JOIN leases USING (journal_id) WHERE journal_id = $1",
+            "FROM trunkline_journals JOIN trunkline_leases USING (journal_id) WHERE journal_id = "
+            "$1",
             self.id,
         )
         if row is None:
@@ -128,10 +145,12 @@ class PostgresStore:
             )
         )
         latest = await self._database.fetch(
-            "WITH latest AS (SELECT task_id FROM tasks WHERE journal_id = $1 AND ended_ns = 0 "
-            "UNION ALL (SELECT task_id FROM tasks WHERE journal_id = $1 AND ended_ns > 0 "
+            "WITH latest AS (SELECT task_id FROM trunkline_tasks WHERE journal_id = $1 AND "
+            "ended_ns = 0 "
+            "UNION ALL (SELECT task_id FROM trunkline_tasks WHERE journal_id = $1 AND ended_ns > 0 "
             "AND stage = 0 ORDER BY ended_ns DESC LIMIT 1)) "
-            "SELECT (SELECT body FROM events WHERE events.task_id = latest.task_id "
+            "SELECT (SELECT body FROM trunkline_events WHERE trunkline_events.task_id = "
+            "latest.task_id "
             "ORDER BY sequence DESC LIMIT 1) AS body FROM latest",
             self.id,
         )
@@ -143,24 +162,22 @@ class PostgresStore:
     async def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
         commit = self._commit_all if group.aliases or group.webhooks else self._commit
-        # Aliases and webhooks without events can be written again.
-        first = group.batches[0] if group.batches else None
-        await self._writer.write(
-            lambda connection: commit(connection, group),
-            was_stored=None if first is None else partial(_is_stored, first),
-        )
+        await self._writer.write(lambda connection, fence: commit(connection, fence, group))
 
     async def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return batches that end after the sequence `after`; see `JournalStore`."""
         batches: list[bytes] = []
         while True:
+            # Between two pages, the events of a task that was compacted may be deleted.
             rows = await self._database.fetch(
-                "SELECT sequence, body FROM events WHERE task_id = $1 AND sequence > $2 "
+                "SELECT sequence, body FROM trunkline_events WHERE task_id = $1 AND sequence > $2 "
                 "ORDER BY sequence LIMIT $3",
                 task_id,
                 after,
                 _PAGE_BATCHES,
             )
+            if batches and rows and not _begins_at(rows[0]["body"], after + 1):
+                return batches
             for sequence, body in rows:
                 limit_bytes -= len(body)
                 if batches and limit_bytes < 0:
@@ -178,7 +195,7 @@ class PostgresStore:
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
         """Return those idempotency keys that have not expired; see `JournalStore`."""
         rows = await self._database.fetch(
-            "SELECT key, content_hash, task_id, expires_ns FROM submission_keys "
+            "SELECT key, content_hash, task_id, expires_ns FROM trunkline_submission_keys "
             "WHERE journal_id = $1 AND key = ANY($2) AND expires_ns > $3",
             self.id,
             list(keys),
@@ -189,7 +206,7 @@ class PostgresStore:
     async def find_fold(self, task_id: str) -> StoredFold | None:
         """Return the fold of a compacted task."""
         row = await self._database.fetchrow(
-            "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = $1", task_id
+            "SELECT snapshot, epoch, forwarded FROM trunkline_folds WHERE task_id = $1", task_id
         )
         if row is None:
             return None
@@ -198,7 +215,7 @@ class PostgresStore:
     async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
         """Return the task ids that aliases are bound to; see `JournalStore`."""
         rows = await self._database.fetch(
-            "SELECT account, alias, task_id FROM aliases "
+            "SELECT account, alias, task_id FROM trunkline_aliases "
             "JOIN unnest($2::text[], $3::text[]) AS n (a, b) ON account = a AND alias = b "
             "WHERE journal_id = $1",
             self.id,
@@ -212,7 +229,8 @@ class PostgresStore:
     ) -> list[WebhookRow]:
         """Return webhooks, the newest first; see `JournalStore`."""
         rows = await self._database.fetch(
-            "SELECT task_id, config_id, state, content FROM webhooks WHERE journal_id = $1 "
+            "SELECT task_id, config_id, state, content FROM trunkline_webhooks WHERE journal_id = "
+            "$1 "
             "AND ($2 = '' OR task_id = $2) AND (cardinality($3::integer[]) = 0 OR state = ANY($3)) "
             "ORDER BY number DESC LIMIT $4",
             self.id,
@@ -228,7 +246,7 @@ class PostgresStore:
         """Return a page of rows; see `JournalStore`."""
         where, values = _filter_conditions(task_filter, first=2)
         total = await self._database.fetchrow(
-            " ".join(("SELECT count(*) FROM tasks WHERE journal_id = $1 AND", where)),
+            " ".join(("SELECT count(*) FROM trunkline_tasks WHERE journal_id = $1 AND", where)),
             self.id,
             *values,
         )
@@ -260,7 +278,8 @@ class PostgresStore:
 
         async def work(connection: Connection) -> None:
             await connection.executemany(
-                "INSERT INTO folds (task_id, epoch, snapshot, forwarded) VALUES ($1, $2, $3, $4) "
+                "INSERT INTO trunkline_folds (task_id, epoch, snapshot, forwarded) VALUES ($1, "
+                "$2, $3, $4) "
                 "ON CONFLICT (task_id) DO NOTHING",
                 [
                     (task_id, fold.epoch, fold.snapshot, json.dumps(dict(fold.forwarded)))
@@ -269,7 +288,7 @@ class PostgresStore:
             )
             await _set_stage(connection, folds, TaskStage.COMPACTED)
 
-        await self._write_repeatable(work)
+        await self._write(work)
 
     async def delete_events(self, task_ids: Sequence[str], *, limit: int) -> list[str]:
         """Delete the oldest events of compacted tasks; see `JournalStore`."""
@@ -280,8 +299,9 @@ class PostgresStore:
             remaining = limit
             for task_id in task_ids:
                 tag = await connection.execute(
-                    "DELETE FROM events WHERE task_id = $1 AND sequence <= (SELECT max(sequence) "
-                    "FROM (SELECT sequence FROM events WHERE task_id = $1 "
+                    "DELETE FROM trunkline_events WHERE task_id = $1 AND sequence <= (SELECT "
+                    "max(sequence) "
+                    "FROM (SELECT sequence FROM trunkline_events WHERE task_id = $1 "
                     "ORDER BY sequence LIMIT $2) AS oldest)",
                     task_id,
                     remaining,
@@ -293,19 +313,24 @@ class PostgresStore:
                 cleared.append(task_id)
             await _set_stage(connection, cleared, TaskStage.CLEARED)
 
-        await self._write_repeatable(work)
+        await self._write(work)
         return cleared
 
     async def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks; see `JournalStore`."""
 
         async def work(connection: Connection) -> None:
-            for table in ("folds", "tasks", "aliases", "webhooks"):
+            for table in (
+                "trunkline_folds",
+                "trunkline_tasks",
+                "trunkline_aliases",
+                "trunkline_webhooks",
+            ):
                 await connection.execute(
                     " ".join(("DELETE FROM", table, "WHERE task_id = ANY($1)")), list(task_ids)
                 )
 
-        await self._write_repeatable(work)
+        await self._write(work)
 
     async def checkpoint(self) -> bool:
         """Return True: the database does that by itself."""
@@ -314,19 +339,36 @@ class PostgresStore:
         return True
 
     async def renew_lease(self, lease_s: float) -> None:
-        """Extend the lease, and delete expired keys and aliases; see `JournalStore`."""
+        """Extend the lease, and delete expired keys and aliases; see `JournalStore`.
+
+        A renewal that takes longer than a third of the lease fails, so that the next one uses
+        another connection.
+        """
+        try:
+            async with asyncio.timeout(max(lease_s / 3, _RENEWAL_S)):
+                await self._renew_lease(lease_s)
+        except TimeoutError:
+            problem = "the renewal of the lease took too long"
+            raise JournalUnavailableError(self._database.name, problem) from None
+
+    async def _renew_lease(self, lease_s: float) -> None:
         age_ns = self.clock.age_ns()
+        until_s = await read_lease_clock(self._database) + lease_s
         async with self._fenced() as connection:
             await connection.execute(
-                "UPDATE leases SET lease_until = now() + make_interval(secs => $2), lease_s = $2, "
-                "time_ns = $3 WHERE journal_id = $1",
+                "UPDATE trunkline_leases SET until_s = $2, lease_s = $3, time_ns = $4 "
+                "WHERE journal_id = $1",
                 self.id,
+                until_s,
                 lease_s,
                 self.clock.reading().time_ns,
             )
+            # A commit may use an expired key again while this statement waits for it, so the outer
+            # condition compares the time once more.
             await connection.execute(
-                "DELETE FROM submission_keys WHERE (journal_id, key) IN (SELECT journal_id, key "
-                "FROM submission_keys WHERE journal_id = $1 AND expires_ns <= $2 LIMIT $3)",
+                "DELETE FROM trunkline_submission_keys WHERE journal_id = $1 AND expires_ns <= $2 "
+                "AND key IN (SELECT key FROM trunkline_submission_keys "
+                "WHERE journal_id = $1 AND expires_ns <= $2 LIMIT $3)",
                 self.id,
                 age_ns,
                 _EXPIRED_KEYS,
@@ -335,13 +377,15 @@ class PostgresStore:
             # once: `unproven_ns`, the journal's age at the binding, is then NULL.
             values = (self.id, age_ns - _UNPROVEN_LIFE_NS)
             await connection.execute(
-                "DELETE FROM aliases WHERE journal_id = $1 AND unproven_ns <= $2 "
+                "DELETE FROM trunkline_aliases WHERE journal_id = $1 AND unproven_ns <= $2 "
                 "AND task_id LIKE journal_id || '-%' AND NOT EXISTS "
-                "(SELECT 1 FROM tasks WHERE tasks.task_id = aliases.task_id)",
+                "(SELECT 1 FROM trunkline_tasks WHERE trunkline_tasks.task_id = "
+                "trunkline_aliases.task_id)",
                 *values,
             )
             await connection.execute(
-                "UPDATE aliases SET unproven_ns = NULL WHERE journal_id = $1 AND unproven_ns <= $2",
+                "UPDATE trunkline_aliases SET unproven_ns = NULL WHERE journal_id = $1 AND "
+                "unproven_ns <= $2",
                 *values,
             )
 
@@ -349,7 +393,7 @@ class PostgresStore:
         """Store a child of an ended task."""
         async with self._fenced() as connection:
             await connection.execute(
-                "INSERT INTO orphaned_children "
+                "INSERT INTO trunkline_orphaned_children "
                 "(journal_id, task_id, account, until_s, user_statement) "
                 "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (journal_id, task_id) DO UPDATE "
                 "SET account = excluded.account, until_s = excluded.until_s, "
@@ -365,7 +409,7 @@ class PostgresStore:
         """Delete a child of an ended task."""
         async with self._fenced() as connection:
             await connection.execute(
-                "DELETE FROM orphaned_children WHERE journal_id = $1 AND task_id = $2",
+                "DELETE FROM trunkline_orphaned_children WHERE journal_id = $1 AND task_id = $2",
                 self.id,
                 task_id,
             )
@@ -373,25 +417,41 @@ class PostgresStore:
     async def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the stored children of ended tasks."""
         rows = await self._database.fetch(
-            "SELECT task_id, account, until_s, user_statement FROM orphaned_children "
+            "SELECT task_id, account, until_s, user_statement FROM trunkline_orphaned_children "
             "WHERE journal_id = $1",
             self.id,
         )
         return [OrphanedChild(*row) for row in rows]
 
     async def close(self, *, for_takeover: bool = False) -> None:
-        """Release the journal; see `JournalStore`."""
+        """Release the journal; see `JournalStore`.
+
+        If that takes too long, or the database is away, the lease ends by itself.
+        """
         self._is_closed = True
-        await self._writer.close()
-        await self._database.fetchrow(
-            "UPDATE leases SET lease_until = now(), time_ns = $3, "
-            "host = CASE WHEN $4 THEN host ELSE '' END WHERE journal_id = $1 "
-            "AND EXISTS (SELECT 1 FROM journals WHERE journal_id = $1 AND epoch = $2)",
-            self.id,
-            self.epoch,
-            self.clock.reading().time_ns,
-            for_takeover,
-        )
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._writer.close()
+                await self._release(for_takeover=for_takeover)
+        except (JournalUnavailableError, TimeoutError) as error:
+            extra = {"journal": self.id, "problem": str(error) or "it took too long"}
+            logger.warning("journal.not_released", extra=extra)
+        finally:
+            self._writer.disconnect()
+
+    async def _release(self, *, for_takeover: bool) -> None:
+        now_s = await read_lease_clock(self._database)
+        async with self._database.transaction() as connection:
+            if await connection.fetchval(HOLD_FENCE, self.id, self.epoch) is None:
+                return
+            await connection.execute(
+                "UPDATE trunkline_leases SET until_s = $2, time_ns = $3, "
+                "host = CASE WHEN $4 THEN host ELSE '' END WHERE journal_id = $1",
+                self.id,
+                now_s,
+                self.clock.reading().time_ns,
+                for_takeover,
+            )
 
     @contextlib.asynccontextmanager
     async def _fenced(self) -> AsyncIterator[Connection]:
@@ -399,37 +459,34 @@ class PostgresStore:
         if self._is_closed:
             raise JournalUnavailableError(self._database.name, "it is closed; open it again")
         async with self._database.transaction() as connection:
-            if await connection.fetchval(SELECT_FENCE, self.id, self.epoch) is None:
-                raise FencedError(self.id)
+            await self._writer.hold_fence(connection)
             yield connection
 
-    async def _write_repeatable(self, work: Callable[[Connection], Awaitable[None]]) -> None:
-        """Run statements in one transaction. They may run again although they were stored."""
+    async def _write(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Run statements in one transaction of the writer. They may run again."""
 
-        async def run(connection: Connection) -> bool:
-            async with connection.transaction():
-                if await connection.fetchval(SELECT_FENCE, self.id, self.epoch) is None:
+        async def run(connection: Connection, fence: Fence) -> bool:
+            async with begin(connection):
+                if not await connection.fetchval(FENCE, *fence):
                     return False
                 await work(connection)
             return True
 
         await self._writer.write(run)
 
-    async def _commit(self, connection: Connection, group: CommitGroup) -> bool:
+    async def _commit(self, connection: Connection, fence: Fence, group: CommitGroup) -> bool:
         events = (
             [batch.task_id for batch in group.batches],
             [batch.first_sequence + batch.count - 1 for batch in group.batches],
             [batch.sealed for batch in group.batches],
         )
         if not (group.created or group.changed or group.keys):
-            held = await connection.fetchval(_COMMIT_EVENTS, self.id, self.epoch, *events)
-            return held is not None
+            return bool(await connection.fetchval(_COMMIT_EVENTS, *fence, *events))
         created = [group.changed.get(task_id, row) for task_id, row in group.created.items()]
         changed = [row for task_id, row in group.changed.items() if task_id not in group.created]
         held = await connection.fetchval(
             _COMMIT_TASKS,
-            self.id,
-            self.epoch,
+            *fence,
             *events,
             [row.task_id for row in created],
             [row.context_id for row in created],
@@ -453,19 +510,18 @@ class PostgresStore:
             [key.task_id for key in group.keys],
             [key.expires_ns for key in group.keys],
         )
-        return held is not None
+        return bool(held)
 
-    async def _commit_all(self, connection: Connection, group: CommitGroup) -> bool:
+    async def _commit_all(self, connection: Connection, fence: Fence, group: CommitGroup) -> bool:
         """Write a group with aliases or webhooks, which are rare, in several statements."""
-        async with connection.transaction():
-            if await connection.fetchval(SELECT_FENCE, self.id, self.epoch) is None:
+        async with begin(connection):
+            if not await self._commit(connection, fence, group):
                 return False
-            if group.batches:
-                await self._commit(connection, group)
             if group.aliases:
                 age_ns = self.clock.age_ns()
                 await connection.executemany(
-                    "INSERT INTO aliases (journal_id, account, alias, task_id, unproven_ns) "
+                    "INSERT INTO trunkline_aliases (journal_id, account, alias, task_id, "
+                    "unproven_ns) "
                     "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (journal_id, account, alias) "
                     "DO UPDATE SET task_id = excluded.task_id, unproven_ns = excluded.unproven_ns",
                     [
@@ -481,9 +537,10 @@ class PostgresStore:
     ) -> None:
         """Store or delete webhooks. A new one gets the next number, which is their order."""
         await connection.executemany(
-            "INSERT INTO webhooks (journal_id, task_id, config_id, state, content, number) "
+            "INSERT INTO trunkline_webhooks (journal_id, task_id, config_id, state, content, "
+            "number) "
             "VALUES ($1, $2, $3, $4, $5, "
-            "(SELECT coalesce(max(number), 0) + 1 FROM webhooks WHERE journal_id = $1)) "
+            "(SELECT coalesce(max(number), 0) + 1 FROM trunkline_webhooks WHERE journal_id = $1)) "
             "ON CONFLICT (task_id, config_id) "
             "DO UPDATE SET state = excluded.state, content = excluded.content",
             [
@@ -493,12 +550,14 @@ class PostgresStore:
             ],
         )
         await connection.executemany(
-            "DELETE FROM webhooks WHERE task_id = $1 AND config_id = $2",
+            "DELETE FROM trunkline_webhooks WHERE task_id = $1 AND config_id = $2",
             [key for key, row in changed.items() if row is None],
         )
 
     async def _select_tasks(self, rest: str, *values: object) -> list[TaskRow]:
-        query = " ".join(("SELECT", _TASK_COLUMNS, "FROM tasks WHERE journal_id = $1 AND", rest))
+        query = " ".join(
+            ("SELECT", _TASK_COLUMNS, "FROM trunkline_tasks WHERE journal_id = $1 AND", rest)
+        )
         return [_parse_task(row) for row in await self._database.fetch(query, self.id, *values)]
 
 
@@ -510,18 +569,17 @@ def _parse_task(columns: "asyncpg.Record") -> TaskRow:
     return row if last is None or last == row.head else replace(row, head=last)
 
 
-async def _is_stored(batch: SealedBatch, connection: Connection) -> bool:
-    body = await connection.fetchval(
-        "SELECT body FROM events WHERE task_id = $1 AND sequence = $2",
-        batch.task_id,
-        batch.first_sequence + batch.count - 1,
-    )
-    return body is not None and bytes(body) == batch.sealed
+def _begins_at(batch: bytes, sequence: int) -> bool:
+    """Return whether a batch begins at this sequence. If it is damaged, it does not."""
+    try:
+        return parse_header(batch).first_sequence == sequence
+    except (DecodeError, TypeError):
+        return False
 
 
 async def _set_stage(connection: Connection, task_ids: Iterable[str], stage: TaskStage) -> None:
     await connection.execute(
-        "UPDATE tasks SET stage = $2 WHERE task_id = ANY($1)", list(task_ids), int(stage)
+        "UPDATE trunkline_tasks SET stage = $2 WHERE task_id = ANY($1)", list(task_ids), int(stage)
     )
 
 

@@ -3,14 +3,14 @@
 All journals of a mesh are in one database. The ids of tasks are unique in it, because they begin
 with the id of their journal.
 
-`journals` has the fence: each commit locks the row of its journal `FOR KEY SHARE`, and a takeover
-locks it `FOR UPDATE` before it increases the epoch. So a commit is finished before the takeover,
+Each opening of a journal increases the epoch in its row, and each write begins with an update of
+this row, which compares the epoch; see `PostgresWriter`. So a write is finished before a takeover,
 which then reads its events, or it finds another epoch and writes nothing. To compare the epoch
-without the lock is not enough: at READ COMMITTED, a takeover can be committed between the snapshot
-and the end of such a commit.
+without a lock is not enough: at READ COMMITTED, a takeover can be committed between the snapshot
+and the end of such a write. Renewals and other small writes beside the commits lock the row
+`FOR KEY SHARE`, which waits for takeovers but not for commits.
 
-`leases` is a separate table, so that a renewal does not wait for a takeover of the row that commits
-lock. Leases are measured by the clock of the database.
+Leases end by a clock of their own; see `lease_clock`.
 
 The statements use neither advisory locks nor NOTIFY, triggers, sequences or extensions.
 """
@@ -18,23 +18,27 @@ The statements use neither advisory locks nor NOTIFY, triggers, sequences or ext
 from typing import Final
 
 from trunkline.core.postgres import Schema
+from trunkline.journal.postgres.lease_clock import LEASE_CLOCK
 
 _TABLES: Final = (
-    """CREATE TABLE journals (
+    """CREATE TABLE trunkline_journals (
         journal_id text PRIMARY KEY,
         name text NOT NULL UNIQUE,
         epoch bigint NOT NULL,
+        writes bigint NOT NULL DEFAULT 0,
         created timestamptz NOT NULL DEFAULT now()
-    )""",
+    ) WITH (fillfactor = 10)""",
     # An empty host means that the journal was released.
-    """CREATE TABLE leases (
+    """CREATE TABLE trunkline_leases (
         journal_id text PRIMARY KEY,
         host text NOT NULL,
-        lease_until timestamptz NOT NULL,
+        until_s double precision NOT NULL,
         lease_s double precision NOT NULL,
         time_ns bigint NOT NULL
     ) WITH (fillfactor = 50)""",
-    """CREATE TABLE tasks (
+    "CREATE INDEX trunkline_leases_held ON trunkline_leases (host) WHERE host <> ''",
+    *LEASE_CLOCK,
+    """CREATE TABLE trunkline_tasks (
         task_id text PRIMARY KEY,
         journal_id text NOT NULL,
         context_id text NOT NULL,
@@ -49,27 +53,30 @@ _TABLES: Final = (
         ended_ns bigint NOT NULL,
         stage smallint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 80)""",
-    "CREATE INDEX tasks_by_account ON tasks (journal_id, account, status_time_ns DESC, task_id)",
-    """CREATE INDEX tasks_by_context
-        ON tasks (journal_id, account, context_id, status_time_ns DESC, task_id)""",
-    "CREATE INDEX tasks_unfinished ON tasks (journal_id, create_time_ns) WHERE ended_ns = 0",
-    "CREATE INDEX tasks_by_end ON tasks (journal_id, stage, ended_ns) WHERE ended_ns > 0",
+    """CREATE INDEX trunkline_tasks_by_account
+        ON trunkline_tasks (journal_id, account, status_time_ns DESC, task_id)""",
+    """CREATE INDEX trunkline_tasks_by_context
+        ON trunkline_tasks (journal_id, account, context_id, status_time_ns DESC, task_id)""",
+    """CREATE INDEX trunkline_tasks_unfinished
+        ON trunkline_tasks (journal_id, create_time_ns) WHERE ended_ns = 0""",
+    """CREATE INDEX trunkline_tasks_by_end
+        ON trunkline_tasks (journal_id, stage, ended_ns) WHERE ended_ns > 0""",
     # One row for each batch, under its last sequence.
-    """CREATE TABLE events (
+    """CREATE TABLE trunkline_events (
         task_id text NOT NULL,
         sequence bigint NOT NULL,
         body bytea NOT NULL,
         PRIMARY KEY (task_id, sequence)
     )""",
     # Sealed batches are often compressed.
-    "ALTER TABLE events ALTER COLUMN body SET STORAGE EXTERNAL",
-    """CREATE TABLE folds (
+    "ALTER TABLE trunkline_events ALTER COLUMN body SET STORAGE EXTERNAL",
+    """CREATE TABLE trunkline_folds (
         task_id text PRIMARY KEY,
         epoch bigint NOT NULL,
         snapshot bytea NOT NULL,
         forwarded text NOT NULL
     )""",
-    """CREATE TABLE submission_keys (
+    """CREATE TABLE trunkline_submission_keys (
         journal_id text NOT NULL,
         key text NOT NULL,
         content_hash text NOT NULL,
@@ -77,8 +84,9 @@ _TABLES: Final = (
         expires_ns bigint NOT NULL,
         PRIMARY KEY (journal_id, key)
     )""",
-    "CREATE INDEX submission_keys_by_expiry ON submission_keys (journal_id, expires_ns)",
-    """CREATE TABLE aliases (
+    """CREATE INDEX trunkline_submission_keys_by_expiry
+        ON trunkline_submission_keys (journal_id, expires_ns)""",
+    """CREATE TABLE trunkline_aliases (
         journal_id text NOT NULL,
         account text NOT NULL,
         alias text NOT NULL,
@@ -86,9 +94,10 @@ _TABLES: Final = (
         unproven_ns bigint,
         PRIMARY KEY (journal_id, account, alias)
     )""",
-    "CREATE INDEX aliases_by_task ON aliases (task_id)",
-    "CREATE INDEX aliases_unproven ON aliases (journal_id) WHERE unproven_ns IS NOT NULL",
-    """CREATE TABLE webhooks (
+    "CREATE INDEX trunkline_aliases_by_task ON trunkline_aliases (task_id)",
+    """CREATE INDEX trunkline_aliases_unproven
+        ON trunkline_aliases (journal_id) WHERE unproven_ns IS NOT NULL""",
+    """CREATE TABLE trunkline_webhooks (
         task_id text NOT NULL,
         config_id text NOT NULL,
         journal_id text NOT NULL,
@@ -97,8 +106,8 @@ _TABLES: Final = (
         content bytea NOT NULL,
         PRIMARY KEY (task_id, config_id)
     )""",
-    "CREATE INDEX webhooks_by_number ON webhooks (journal_id, number)",
-    """CREATE TABLE orphaned_children (
+    "CREATE INDEX trunkline_webhooks_by_number ON trunkline_webhooks (journal_id, number)",
+    """CREATE TABLE trunkline_orphaned_children (
         task_id text NOT NULL,
         journal_id text NOT NULL,
         account text NOT NULL,
