@@ -338,5 +338,5 @@ async def test_checkpoints_are_deleted_with_their_journal(postgres: PostgresData
         await store.close()
     assert await catalog.delete_if_empty("one")
     for table in ("checkpoints", "checkpoint_writes"):
-        rows = await postgres.fetch(f"SELECT journal_id FROM {table}")  # noqa: S608  ours
+        rows = await postgres.fetch(f"SELECT journal_id FROM trunkline_{table}")  # noqa: S608  ours
         assert [row["journal_id"] for row in rows] == [store.id]

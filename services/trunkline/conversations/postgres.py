@@ -18,17 +18,17 @@ from trunkline.conversations.store import (
 )
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres import Connection, PostgresDatabase, Schema
+from trunkline.core.postgres import Connection, PostgresDatabase, Schema, begin
 from trunkline.errors import FencedError, JournalUnavailableError
-from trunkline.journal.postgres.writer import SELECT_FENCE
+from trunkline.journal.postgres.writer import HOLD_FENCE
 
 _Result = TypeVar("_Result")
 _Work: TypeAlias = Callable[[Connection], Awaitable[_Result]]
 
 # Checkpoints and open turns are deleted with their journal.
 _TABLES: Final = (
-    """CREATE TABLE checkpoints (
-        journal_id text NOT NULL REFERENCES journals ON DELETE CASCADE,
+    """CREATE TABLE trunkline_checkpoints (
+        journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
         thread_id text NOT NULL,
         namespace text NOT NULL,
         checkpoint_id text NOT NULL,
@@ -39,8 +39,8 @@ _TABLES: Final = (
         created timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (journal_id, thread_id, namespace, checkpoint_id)
     )""",
-    """CREATE TABLE checkpoint_writes (
-        journal_id text NOT NULL REFERENCES journals ON DELETE CASCADE,
+    """CREATE TABLE trunkline_checkpoint_writes (
+        journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
         thread_id text NOT NULL,
         namespace text NOT NULL,
         checkpoint_id text NOT NULL,
@@ -54,7 +54,7 @@ _TABLES: Final = (
         PRIMARY KEY (journal_id, thread_id, namespace, checkpoint_id, task_id, position)
     )""",
     # A conversation without a state has step 0.
-    """CREATE TABLE conversations (
+    """CREATE TABLE trunkline_conversations (
         agent text NOT NULL,
         context_id text NOT NULL,
         account text NOT NULL,
@@ -64,11 +64,11 @@ _TABLES: Final = (
         changed timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (agent, context_id, account)
     )""",
-    "CREATE INDEX conversations_by_change ON conversations (changed)",
-    """CREATE TABLE open_turns (
+    "CREATE INDEX trunkline_conversations_by_change ON trunkline_conversations (changed)",
+    """CREATE TABLE trunkline_open_turns (
         task_id text NOT NULL,
         number integer NOT NULL,
-        journal_id text NOT NULL REFERENCES journals ON DELETE CASCADE,
+        journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
         agent text NOT NULL,
         context_id text NOT NULL,
         account text NOT NULL,
@@ -77,9 +77,10 @@ _TABLES: Final = (
         ancestors text[] NOT NULL,
         PRIMARY KEY (task_id, number)
     )""",
-    "CREATE INDEX open_turns_by_place ON open_turns (agent, context_id, account, place)",
-    "CREATE INDEX open_turns_by_request ON open_turns (request)",
-    "CREATE INDEX open_turns_by_journal ON open_turns (journal_id)",
+    """CREATE INDEX trunkline_open_turns_by_place
+        ON trunkline_open_turns (agent, context_id, account, place)""",
+    "CREATE INDEX trunkline_open_turns_by_request ON trunkline_open_turns (request)",
+    "CREATE INDEX trunkline_open_turns_by_journal ON trunkline_open_turns (journal_id)",
 )
 CONVERSATIONS: Final = Schema("conversations", (_TABLES,))
 """The tables of checkpoints and conversations. Their journals are in the same database."""
@@ -90,112 +91,120 @@ def _fence(statements: str) -> str:
 
     They take the lock for which a takeover waits.
     """
-    return " ".join(("WITH fence AS (", SELECT_FENCE, "),", statements))
+    return " ".join(("WITH fence AS (", HOLD_FENCE, "),", statements))
 
 
 _PUT: Final = _fence("""
     stored AS (
-    INSERT INTO checkpoints
+    INSERT INTO trunkline_checkpoints
         (journal_id, thread_id, namespace, checkpoint_id, parent_id, kind, body, metadata)
     SELECT $1, $3, $4, $5, $6, $7, $8, $9 FROM fence
     ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id) DO UPDATE SET
         parent_id = excluded.parent_id, kind = excluded.kind, body = excluded.body,
         metadata = excluded.metadata, created = excluded.created
-) SELECT held FROM fence""")
+) SELECT true FROM fence""")
 _ADD_WRITES: Final = _fence("""
     stored AS (
-    INSERT INTO checkpoint_writes (journal_id, thread_id, namespace, checkpoint_id,
+    INSERT INTO trunkline_checkpoint_writes (journal_id, thread_id, namespace, checkpoint_id,
         task_id, task_path, position, channel, kind, body)
     SELECT $1, $3, $4, $5, w.* FROM fence,
         unnest($6::text[], $7::text[], $8::int[], $9::text[], $10::text[], $11::bytea[]) AS w
     ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id, task_id, position) DO NOTHING
-) SELECT held FROM fence""")
+) SELECT true FROM fence""")
 _REPLACE_WRITES: Final = _ADD_WRITES.replace(
     "DO NOTHING",
     "DO UPDATE SET task_path = excluded.task_path, channel = excluded.channel,"
     " kind = excluded.kind, body = excluded.body",
 )
 _DELETE: Final = _fence("""
-    gone AS (DELETE FROM checkpoints USING fence WHERE journal_id = $1 AND thread_id = $3),
-    written AS (DELETE FROM checkpoint_writes USING fence WHERE journal_id = $1 AND thread_id = $3)
-SELECT held FROM fence""")
+    gone AS (
+        DELETE FROM trunkline_checkpoints USING fence WHERE journal_id = $1 AND thread_id = $3
+    ), written AS (
+        DELETE FROM trunkline_checkpoint_writes USING fence
+        WHERE journal_id = $1 AND thread_id = $3
+    )
+SELECT true FROM fence""")
 _FIND: Final = """
-    SELECT checkpoint_id, parent_id, kind, body, metadata FROM checkpoints
+    SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4"""
 _FIND_LATEST: Final = """
-    SELECT checkpoint_id, parent_id, kind, body, metadata FROM checkpoints
+    SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3
     ORDER BY checkpoint_id COLLATE "C" DESC LIMIT 1"""
 _FIND_WRITES: Final = """
-    SELECT task_id, task_path, position, channel, kind, body FROM checkpoint_writes
+    SELECT task_id, task_path, position, channel, kind, body FROM trunkline_checkpoint_writes
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4
     ORDER BY task_path COLLATE "C", task_id COLLATE "C", position"""
 _FIND_STATE: Final = """
-    SELECT step, kind, body FROM conversations
+    SELECT step, kind, body FROM trunkline_conversations
     WHERE agent = $1 AND context_id = $2 AND account = $3 AND step > 0"""
 _REPLACE_STATE: Final = _fence("""
     stored AS (
-    INSERT INTO conversations (agent, context_id, account, step, kind, body)
+    INSERT INTO trunkline_conversations (agent, context_id, account, step, kind, body)
     SELECT $3, $4, $5, $6, $7, $8 FROM fence
     WHERE $9 = 0 OR EXISTS (
-        SELECT 1 FROM conversations WHERE agent = $3 AND context_id = $4 AND account = $5)
+        SELECT 1 FROM trunkline_conversations WHERE agent = $3 AND context_id = $4 AND account = $5)
     ON CONFLICT (agent, context_id, account) DO UPDATE SET
         step = excluded.step, kind = excluded.kind, body = excluded.body, changed = now()
-        WHERE conversations.step = $9
+        WHERE trunkline_conversations.step = $9
     RETURNING step
 ) SELECT (SELECT step FROM stored) FROM fence""")
 # Taking tickets of one conversation is serialized by its row, so that no place that is lower than a
 # present one comes up.
 _LOCK_CONVERSATION: Final = """
-    INSERT INTO conversations (agent, context_id, account) VALUES ($1, $2, $3)
+    INSERT INTO trunkline_conversations (agent, context_id, account) VALUES ($1, $2, $3)
     ON CONFLICT (agent, context_id, account) DO UPDATE SET changed = now()"""
 # The lock keeps the place of the request until this transaction has ended.
 _ADD_TURN: Final = """
     WITH shared AS (
-        SELECT place FROM open_turns
+        SELECT place FROM trunkline_open_turns
         WHERE agent = $1 AND context_id = $2 AND account = $3 AND request = $6
         LIMIT 1 FOR KEY SHARE
     ), behind AS (
-        SELECT coalesce(max(place), 0) + 1 AS place FROM open_turns
+        SELECT coalesce(max(place), 0) + 1 AS place FROM trunkline_open_turns
         WHERE agent = $1 AND context_id = $2 AND account = $3
     )
-    INSERT INTO open_turns
+    INSERT INTO trunkline_open_turns
         (agent, context_id, account, task_id, number, request, ancestors, journal_id, place)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8,
         coalesce((SELECT place FROM shared), (SELECT place FROM behind))
     ON CONFLICT (task_id, number) DO UPDATE SET number = excluded.number
     RETURNING place"""
 _FIND_LOWEST: Final = """
-    SELECT min(place) FROM open_turns WHERE agent = $1 AND context_id = $2 AND account = $3"""
+    SELECT min(place) FROM trunkline_open_turns
+    WHERE agent = $1 AND context_id = $2 AND account = $3"""
 _LIST_CONVERSATION: Final = """
-    SELECT agent, context_id, account, task_id, number, ancestors, place FROM open_turns
+    SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
     WHERE agent = $1 AND context_id = $2 AND account = $3 ORDER BY place"""
 _LIST_BELOW: Final = """
-    SELECT agent, context_id, account, task_id, number, ancestors, place FROM open_turns
+    SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
     WHERE request = $2 AND $1 = ANY (ancestors)"""
 _LIST_JOURNAL: Final = """
-    SELECT agent, context_id, account, task_id, number, ancestors, place FROM open_turns
+    SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
     WHERE journal_id = $1"""
 _REMOVE_TURN: Final = _fence("""
-    gone AS (DELETE FROM open_turns USING fence WHERE task_id = $3 AND number <= $4)
-SELECT held FROM fence""")
+    gone AS (DELETE FROM trunkline_open_turns USING fence WHERE task_id = $3 AND number <= $4)
+SELECT true FROM fence""")
 # As in SQLite: turns that were never resumed, and conversations without new messages.
 _CLEAN: Final = (
-    """DELETE FROM checkpoints WHERE journal_id = $1 AND namespace = ''
+    """DELETE FROM trunkline_checkpoints WHERE journal_id = $1 AND namespace = ''
         AND thread_id NOT LIKE 'graph/%' AND created < now() - interval '7 days'""",
-    "DELETE FROM checkpoints WHERE journal_id = $1 AND created < now() - interval '90 days'",
-    "DELETE FROM checkpoint_writes WHERE journal_id = $1 AND created < now() - interval '90 days'",
+    """DELETE FROM trunkline_checkpoints
+        WHERE journal_id = $1 AND created < now() - interval '90 days'""",
+    """DELETE FROM trunkline_checkpoint_writes
+        WHERE journal_id = $1 AND created < now() - interval '90 days'""",
 )
 _CLEAN_CONVERSATIONS: Final = (
-    "DELETE FROM conversations AS old WHERE changed < now() - interval '90 days'"
-    " AND NOT EXISTS (SELECT 1 FROM open_turns AS turn WHERE turn.agent = old.agent"
+    "DELETE FROM trunkline_conversations AS old WHERE changed < now() - interval '90 days'"
+    " AND NOT EXISTS (SELECT 1 FROM trunkline_open_turns AS turn WHERE turn.agent = old.agent"
     " AND turn.context_id = old.context_id AND turn.account = old.account)"
 )
 _CLEANING_INTERVAL_S: Final = 24 * 3600.0
 # An outage of the database that is longer fails the turn.
 _RETRY_S: Final = 30.0
-# The classes of errors that say that the server is going away, or has no connection left.
-_PASSING: Final = ("08", "40", "53", "57P")
+# The classes of errors that say that the server is going away, has no connection left, or that
+# another transaction was in the way.
+_PASSING: Final = ("08", "25P03", "40", "53", "55P03", "57P")
 
 
 async def open_postgres_memory(
@@ -271,8 +280,8 @@ class _FencedTables:
         """Run statements in one transaction, as `write` does."""
 
         async def write(connection: Connection) -> _Result:
-            async with connection.transaction():
-                if await connection.fetchval(SELECT_FENCE, self.journal_id, self._epoch) is None:
+            async with begin(connection):
+                if await connection.fetchval(HOLD_FENCE, self.journal_id, self._epoch) is None:
                     raise FencedError(self.journal_id)
                 return await work(connection)
 
@@ -407,4 +416,5 @@ def _is_passing(error: JournalUnavailableError) -> bool:
     cause = error.__cause__
     if isinstance(cause, asyncpg.PostgresError):
         return (cause.sqlstate or "").startswith(_PASSING)
-    return cause is not None
+    # Without a cause, the write does not wait for the synchronous standby, and is repeated.
+    return True
