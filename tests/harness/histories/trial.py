@@ -46,7 +46,10 @@ class Verdict:
 
 
 class Trial:
-    """Faults on one mesh while clients work, in rounds that each have a history."""
+    """Faults on one mesh while clients work, in rounds that each have a history.
+
+    With `repeats`, clients send a message again if it was not acknowledged.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,8 @@ class Trial:
         folder: Path,
         effects: Path,
         bounds: Bounds,
+        *,
+        repeats: bool,
         database: Database | None = None,
     ) -> None:
         self._machines = machines
@@ -62,6 +67,7 @@ class Trial:
         self._folder = folder
         self._effects = effects
         self._bounds = bounds
+        self._repeats = repeats
 
     async def run(self, name: str, faults: Sequence[Fault], rng: random.Random) -> Verdict:
         """Run one round, and check its history."""
@@ -70,6 +76,7 @@ class Trial:
         plan = clients.Plan(
             name, self._machines.bridges, str(recorded), rng.getrandbits(32),
             clients=4, pieces=40, gap_ms=20, end_s=self._bounds.end_s,
+            repeats=self._repeats,
         )  # fmt: skip
         started_at = now()
         async with running_process(
