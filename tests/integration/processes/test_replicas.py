@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -140,21 +140,15 @@ async def test_a_message_makes_one_task_whichever_replicas_get_it(tmp_path: Path
             assert {await submit(number, host) for host in targets} == tasks
 
 
-@pytest.mark.parametrize("harm", ["kill", "drain"])
-async def test_streams_of_a_replica_that_is_gone_end_exactly(tmp_path: Path, harm: str) -> None:
-    await check_streams_survive(tmp_path, harm)
-
-
-async def test_streams_of_a_killed_replica_end_exactly_with_journals_in_postgresql(
-    tmp_path: Path,
+@pytest.mark.parametrize(("harm", "store"), [("kill", ""), ("drain", ""), ("kill", "postgresql")])
+async def test_streams_of_a_replica_that_is_gone_end_exactly(
+    tmp_path: Path, harm: str, store: str
 ) -> None:
-    async with new_database() as url:
-        await check_streams_survive(tmp_path, "kill", store=url)
-
-
-async def check_streams_survive(folder: Path, harm: str, *, store: str = "") -> None:
-    """Kill or drain one of three replicas under 20 streams, and assert that all end exactly."""
-    async with replicas(folder, "second", "third", store=store) as (services, caller):
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(new_database()) if store else ""
+        services, caller = await stack.enter_async_context(
+            replicas(tmp_path, "second", "third", store=url)
+        )
         await services.start("bridge", "bridge", "--default", "echo")
         url, path = services.http_url, "/agents/echo"
         text = f"count {NUMBERS} 30"
