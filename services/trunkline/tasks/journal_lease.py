@@ -35,6 +35,11 @@ class JournalLease:
         if self.lost.is_set():
             raise journal_moved_error()
 
+    @property
+    def is_renewed(self) -> bool:
+        """Whether the lease has not ended by the clock of this host."""
+        return asyncio.get_running_loop().time() <= self._until_s
+
     def check_renewed(self) -> None:
         """Check that no other host may take over the journal, so that it may get new work.
 
@@ -43,7 +48,7 @@ class JournalLease:
             JournalUnavailableError: the lease has ended, and could not be renewed so far.
         """
         self.check()
-        if asyncio.get_running_loop().time() > self._until_s:
+        if not self.is_renewed:
             problem = "its lease has ended, and this host can't renew it; try again later"
             raise JournalUnavailableError(self._journal.id, problem)
 

@@ -105,7 +105,8 @@ class ServedJournals:
         """Whether callers should choose this host for new tasks."""
         primary = self.primary
         is_ending = self._is_leaving or self._is_draining or primary.lost.is_set()
-        return not is_ending and primary.flush_scheduler.error is None
+        is_written = primary.lease.is_renewed and primary.flush_scheduler.error is None
+        return is_written and not is_ending
 
     def begin_leaving(self) -> None:
         """Note that other hosts continue the tasks of all journals once this host ends.
