@@ -105,18 +105,23 @@ async def test_top_shows_each_replica_with_its_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("harm", ["kill", "drain"])
 async def test_streams_of_a_replica_that_is_gone_end_exactly(tmp_path: Path, harm: str) -> None:
-    await harm_a_replica(tmp_path, harm)
+    assert await harm_a_replica(tmp_path, harm) == EXACT
 
 
 async def test_streams_of_a_killed_replica_end_exactly_with_journals_in_postgresql(
     tmp_path: Path,
 ) -> None:
     async with new_database() as url:
-        await harm_a_replica(tmp_path, "kill", store=url)
+        assert await harm_a_replica(tmp_path, "kill", store=url) == EXACT
 
 
-async def harm_a_replica(folder: Path, harm: str, *, store: str = "") -> None:
-    """Kill or drain one of three replicas under 20 streams, and assert that all end exactly."""
+EXACT = [("TASK_STATE_COMPLETED", [WHOLE])] * 20
+
+
+async def harm_a_replica(
+    folder: Path, harm: str, *, store: str = ""
+) -> list[tuple[str, list[str]]]:
+    """Kill or drain one of three replicas under 20 streams; return their states and texts."""
     async with replicas(folder, "second", "third", store=store) as (services, caller):
         await services.start("bridge", "bridge", "--default", "echo")
         url, path = services.http_url, "/agents/echo"
@@ -136,9 +141,6 @@ async def harm_a_replica(folder: Path, harm: str, *, store: str = "") -> None:
             for _ in range(10):
                 answer = await call(url, path, "SendMessage", {"message": user_message("hello")})
                 assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED", answer
-        for stream in streams:
-            fold = stream.result()
-            assert (fold.state, list(fold.texts.values())) == ("TASK_STATE_COMPLETED", [WHOLE])
 
         async def list_tasks() -> int:
             listed = await call(url, path, "ListTasks", {"pageSize": 100})
@@ -146,6 +148,8 @@ async def harm_a_replica(folder: Path, harm: str, *, store: str = "") -> None:
 
         # The journal waits half a lease, because its process may start again.
         assert await poll(list_tasks, lambda count: count >= 30) == 30
+    folds = [stream.result() for stream in streams]
+    return [(fold.state, list(fold.texts.values())) for fold in folds]
 
 
 async def test_a_replica_that_leaves_gives_its_waiting_tasks_away(tmp_path: Path) -> None:
