@@ -24,6 +24,7 @@ from trunkline.journal.artifacts.blob_store import (
 from trunkline.journal.artifacts.content import CHUNK_BYTES
 from trunkline.journal.artifacts.postgres.chunks import Chunks
 from trunkline.journal.artifacts.postgres.fence import fenced
+from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.postgres.writer import HOLD_FENCE
 
@@ -86,8 +87,8 @@ class PostgresBlobWriter:
     """Writes one file; see `BlobWriter`.
 
     Bytes are collected to chunks of 256 KiB, or of 8 MiB for a bucket. Each statement compares the
-    epoch of the journal and the id of the writer. Statements may run twice; see
-    `PostgresDatabase.run`.
+    epoch of the journal and the id of the writer. Statements may run several times; see
+    `retry_while_away`.
     """
 
     def __init__(  # noqa: PLR0913  the parts of the store
@@ -282,7 +283,7 @@ class PostgresBlobWriter:
             PeerUnavailableError: the file has another writer, or was deleted.
         """
         key = (self._journal_id, self._epoch, *self._reference, self._id)
-        row = await self._database.fetchrow(statement, *key, *values)
+        row = await retry_while_away(lambda: self._database.fetchrow(statement, *key, *values))
         if row is None:
             raise FencedError(self._journal_id)
         if row["content"] is None:
@@ -297,4 +298,4 @@ class PostgresBlobWriter:
                     raise FencedError(self._journal_id)
                 return await work(connection)
 
-        return await self._database.run(run)
+        return await retry_while_away(lambda: self._database.run(run))
