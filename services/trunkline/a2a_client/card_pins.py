@@ -1,18 +1,17 @@
 """Pins of remote agents: the parts of a card that decide who gets our messages, at first use.
 
 The first card of an agent is trusted. A later card that differs is a drift, which is reported or
-refused. A pin is one private file. To accept a refused card, delete the file.
+refused. A pin is a small file of the mesh. To accept a refused card, delete the file.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final, Self
 
 from trunkline.a2a_wire.json_values import Json
-from trunkline.core.private_files import PRIVATE_FOLDER, read_private_file, write_private_file
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import agent_card_pb2
 
@@ -90,36 +89,42 @@ class CardPin:
 class CardPinFile:
     """The file of one remote agent's pin."""
 
-    def __init__(self, data_dir: Path, url: str) -> None:
+    def __init__(self, files: SmallFiles, url: str) -> None:
         name = hashlib.sha256(url.encode()).hexdigest()[:32]
-        self.path: Path = data_dir / PRIVATE_FOLDER / _FOLDER / f"{name}.json"
+        self._files = files
+        self._path = f"{_FOLDER}/{name}.json"
         self._url = url
 
-    def read(self) -> CardPin | None:
+    @property
+    def place(self) -> str:
+        """The place of the file, for people."""
+        return self._files.locate(self._path)
+
+    async def read(self) -> CardPin | None:
         """Return the pin, or None if there is none yet.
 
         Raises:
-            ConfigurationError: the file is damaged, or others may change it.
+            ConfigurationError: the file is damaged, or others may read or change it.
+            JournalUnavailableError: the database of the file can't be reached.
         """
-        try:
-            pin = CardPin(**json.loads(read_private_file(self.path, is_secret=False)))
-        except FileNotFoundError:
+        content = await self._files.read(self._path)
+        if content is None:
             return None
-        except OSError as error:
-            problem = f"can't be read: {error.strerror or error}"
-            raise ConfigurationError(str(self.path), problem) from error
+        try:
+            pin = CardPin(**json.loads(content))
         except (ValueError, TypeError) as error:
             problem = "is no pin of a card; delete it to accept the agent's present card"
-            raise ConfigurationError(str(self.path), problem) from error
+            raise ConfigurationError(self.place, problem) from error
         return pin if pin.url == self._url else None
 
-    def write(self, pin: CardPin) -> None:
+    async def write(self, pin: CardPin) -> None:
         """Replace the pin.
 
         Raises:
             ConfigurationError: the file can't be written.
+            JournalUnavailableError: the database of the file can't be reached.
         """
-        write_private_file(self.path, json.dumps(asdict(pin), indent=1).encode())
+        await self._files.write(self._path, json.dumps(asdict(pin), indent=1).encode())
 
 
 def _describe_interface(interface: agent_card_pb2.AgentInterface) -> str:

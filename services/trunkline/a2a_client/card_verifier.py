@@ -39,9 +39,7 @@ class CardVerifier:
         self._left_out = left_out
         self._settings = settings
         self._fetch = fetch
-        self._pins = (
-            None if settings.data_dir is None else CardPinFile(settings.data_dir, settings.url)
-        )
+        self._pins = None if settings.files is None else CardPinFile(settings.files, settings.url)
 
     async def verify(self, body: bytes, selector: InterfaceSelector, *, peer: str) -> RemoteCard:
         """Return the card if nothing speaks against it.
@@ -55,7 +53,7 @@ class CardVerifier:
         try:
             remote = parse_remote_card(body, selector, self._left_out)
             value = _check_form(body, remote)
-            pin = None if self._pins is None else await asyncio.to_thread(self._pins.read)
+            pin = None if self._pins is None else await self._pins.read()
             signed_by, keys = await self._check_signature(body, value, selector.card_url, pin)
         except ValueError as error:
             raise PeerProtocolError(peer, str(error)) from None
@@ -71,14 +69,14 @@ class CardVerifier:
     ) -> None:
         drift = pin.describe_drift(current) if pin is not None else ""
         if drift and self._settings.pin == "refuse":
-            problem = f"its card has changed ({drift}); to accept it, delete {pins.path}"
+            problem = f"its card has changed ({drift}); to accept it, delete {pins.place}"
             raise PeerProtocolError(peer, problem)
         if drift:
             logger.warning(
-                "remote.card_changed", extra={"peer": peer, "changes": drift, "pin": str(pins.path)}
+                "remote.card_changed", extra={"peer": peer, "changes": drift, "pin": pins.place}
             )
         if pin != current:
-            await asyncio.to_thread(pins.write, current)
+            await pins.write(current)
 
     async def _check_signature(
         self, body: bytes, value: Json, card_url: str, pin: CardPin | None

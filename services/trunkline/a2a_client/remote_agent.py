@@ -139,7 +139,7 @@ class RemoteAgent:
 
         async with AsyncExitStack() as stack:
             if self._peer is None:
-                options = build_settings(self.agent.card.name, self._remote, settings)
+                options = build_settings(self.agent.card.name, self._remote, settings, files)
                 self._peer = await stack.enter_async_context(A2AClient(options))
                 stack.callback(setattr, self, "_peer", None)
             else:
@@ -213,8 +213,12 @@ class RemoteAgent:
         return peer
 
 
-def build_settings(name: str, remote: RemoteAgentSettings, settings: Settings) -> "RemoteSettings":
+def build_settings(
+    name: str, remote: RemoteAgentSettings, settings: Settings, files: SmallFiles
+) -> "RemoteSettings":
     """Return the client's settings, with credentials from the environment.
+
+    The pin of the agent's card is in `files`.
 
     Raises:
         ConfigurationError: a variable that holds credentials isn't set.
@@ -223,7 +227,7 @@ def build_settings(name: str, remote: RemoteAgentSettings, settings: Settings) -
     from trunkline.mesh.client.breaker import BreakerSettings
 
     breaker = BreakerSettings.from_settings(settings)
-    return RemoteSettings.from_settings(name, remote, breaker, data_dir=settings.data_dir)
+    return RemoteSettings.from_settings(name, remote, breaker, files=files)
 
 
 @asynccontextmanager

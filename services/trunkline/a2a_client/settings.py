@@ -3,11 +3,11 @@
 import logging
 import os
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Final, Self
 
 from trunkline.core.network import is_this_machine
 from trunkline.core.settings import RemoteAgentSettings, RemoteEndpointSettings
+from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 
@@ -32,8 +32,8 @@ class RemoteSettings(RemoteEndpointSettings):
     """Limit of the content that the agent may send in one turn."""
     breaker: BreakerSettings = DEFAULT_SETTINGS
     """Settings of the circuit breaker for new messages."""
-    data_dir: Path | None = None
-    """The folder of the card's pin, or None if the card is not pinned."""
+    files: SmallFiles | None = None
+    """The small files with the card's pin, or None if the card is not pinned."""
 
     @classmethod
     def from_settings(
@@ -42,11 +42,11 @@ class RemoteSettings(RemoteEndpointSettings):
         settings: RemoteAgentSettings,
         breaker: BreakerSettings = DEFAULT_SETTINGS,
         *,
-        data_dir: Path | None = None,
+        files: SmallFiles | None = None,
     ) -> Self:
         """Build the settings from a process's settings, with credentials from the environment.
 
-        The pin of the agent's card is in `data_dir`.
+        The pin of the agent's card is in `files`.
 
         Raises:
             ConfigurationError: A variable that holds credentials isn't set.
@@ -62,7 +62,7 @@ class RemoteSettings(RemoteEndpointSettings):
             logger.warning("remote.credentials_not_encrypted", extra={"where": where})
         names = [field.name for field in fields(RemoteEndpointSettings)]
         shared = {name: getattr(settings, name) for name in names}
-        others = {"headers": headers, "name": name, "breaker": breaker, "data_dir": data_dir}
+        others = {"headers": headers, "name": name, "breaker": breaker, "files": files}
         return cls(**{**shared, **others})
 
 

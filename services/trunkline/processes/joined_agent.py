@@ -8,6 +8,7 @@ from trunkline.core.backoff import Backoff
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import RemoteAgentSettings, Settings
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
+from trunkline.processes.database import open_small_files
 from trunkline.processes.hosting import join_mesh
 
 
@@ -29,10 +30,11 @@ async def serve_remote(
         PeerProtocolError: there is no card, or it has no supported interface.
         PeerRefusedError: it refuses to send its card.
     """
-    options = build_settings(name, remote, settings)
     backoff = Backoff()
     problem = ""
     async with AsyncExitStack() as stack:
+        files = await stack.enter_async_context(open_small_files(settings))
+        options = build_settings(name, remote, settings, files)
         while True:
             try:
                 opened = await stack.enter_async_context(connect_remote_agent(options))

@@ -21,7 +21,7 @@ from trunkline.mesh.server import MeshServer
 from trunkline.observe.audit import open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
-from trunkline.processes.database import open_database
+from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.registry import STOP_GRACE_S
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
@@ -145,7 +145,7 @@ def add_tool_adapter(
             breaker=BreakerSettings.from_settings(settings),
         ),
         intake=intake,
-        sign_ins=SignInFiles(settings),
+        sign_ins=SignInFiles(settings, find_small_files(settings, database)),
     )
     server.add_service(
         SERVICE,

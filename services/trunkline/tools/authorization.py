@@ -9,7 +9,8 @@ import re
 import secrets
 import ssl
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,13 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from trunkline.core.network import is_this_machine
 from trunkline.core.printable import to_plain_line
-from trunkline.errors import InvalidArgumentError, SignInFailedError, TrunklineError
+from trunkline.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    JournalUnavailableError,
+    SignInFailedError,
+    TrunklineError,
+)
 from trunkline.mesh.client.safe_fetch.address_guard import (
     AddressGuard,
     AddressRefusedError,
@@ -127,20 +134,49 @@ class _Storage(TokenStorage):
         self._files = files
         self._url = url
         self._oauth = oauth
-        self._is_loaded = False
+        # What was read or written last, or None before that.
+        self._content: bytes | None = None
 
     async def load(self) -> None:
         """Read the file, once."""
-        if self._is_loaded or self._files is None:
-            return
+        if self._content is None:
+            await self.reload()
+
+    async def reload(self) -> bool:
+        """Read the file; return whether another tool adapter has changed it."""
+        if self._files is None:
+            return False
         content = await self._files.load(self._url, self._oauth.client_id)
+        if content == self._content:
+            return False
         try:
-            if content:
-                self.record = _StoredSignIn.model_validate_json(content)
+            self.record = _StoredSignIn.model_validate_json(content) if content else _StoredSignIn()
         except ValidationError:
             # A later version may have written it. The next sign-in replaces it.
             self.record = _StoredSignIn()
-        self._is_loaded = True
+        self._content = content
+        return True
+
+    @asynccontextmanager
+    async def refreshing(self) -> AsyncIterator[bool]:
+        """Keep other tool adapters from a refresh for the length of a block.
+
+        Yields whether another one has changed the sign-in meanwhile.
+
+        Raises:
+            AuthorizationError: the stored sign-in can't be used.
+        """
+        try:
+            await self.load()
+            tokens = self.record.tokens
+            if self._files is None or tokens is None or not tokens.refresh_token:
+                yield False
+                return
+            async with self._files.claim_refresh(self._url, self._oauth.client_id):
+                yield await self.reload()
+        except (ConfigurationError, JournalUnavailableError) as error:
+            # It names the place of the sign-in and the remedy.
+            raise AuthorizationError(str(error)) from error
 
     async def store(self, tokens: OAuthToken, context: OAuthContext) -> None:
         """Store tokens with what the context discovered."""
@@ -179,6 +215,7 @@ class _Storage(TokenStorage):
         if self._files is not None:
             content = self.record.model_dump_json(exclude_none=True).encode()
             await self._files.save(self._url, self._oauth.client_id, content)
+            self._content = content
 
 
 class _ContextStorage(TokenStorage):
@@ -352,8 +389,8 @@ class ServerAuthorization:
         if provider is not None and provider.context.is_token_valid():
             tokens = provider.context.current_tokens
             return f"Bearer {tokens.access_token}" if tokens is not None else ""
-        async with self._lock:
-            return await self._run(self._open_provider(), None)
+        async with self._lock, self._storage.refreshing() as is_changed:
+            return await self._run(self._open_provider(anew=is_changed), None)
 
     async def renew(self, challenge: Challenge, used: str) -> str:
         """Return the header for a request that was refused with the header `used`, or without it.
@@ -372,9 +409,12 @@ class ServerAuthorization:
             if not self._needs_person:
                 return await self._run(provider, challenge)
             if not challenge.is_step_up and context.can_refresh_token():
-                # The token may have been revoked before it expired.
-                context.token_expiry_time = 1.0
-                renewed = await self._run(provider, None)
+                async with self._storage.refreshing() as is_changed:
+                    provider = self._open_provider(anew=is_changed)
+                    if not is_changed:
+                        # The token may have been revoked before it expired.
+                        context.token_expiry_time = 1.0
+                    renewed = await self._run(provider, None)
                 if renewed and renewed != used:
                     return renewed
             self._challenge = challenge
@@ -467,8 +507,8 @@ class ServerAuthorization:
                 self._challenge = Challenge()
             sign_in.done.set_result(None)
 
-    def _open_provider(self) -> OAuthClientProvider:
-        if self._provider is None:
+    def _open_provider(self, *, anew: bool = False) -> OAuthClientProvider:
+        if self._provider is None or anew:
             self._provider = self._build_provider()
         return self._provider
 

@@ -45,6 +45,8 @@ class OAuthServer:
     """The scopes of each valid access token."""
     refreshable: dict[str, str] = field(default_factory=dict)
     """The scopes of each refresh token."""
+    is_single_use: bool = False
+    """A refresh token may be used once."""
 
     def scheme(self) -> dict[str, Any]:
         """The security scheme of a card that names this server."""
@@ -137,7 +139,10 @@ class OAuthServer:
             case "refresh_token":
                 token = form.get("refresh_token", "")
                 known = self.refreshable or {token: ""}
-                return "" if token.startswith("refresh-") and token in known else "invalid_grant"
+                is_known = token.startswith("refresh-") and token in known
+                if self.is_single_use:
+                    self.refreshable.pop(token, None)
+                return "" if is_known else "invalid_grant"
             case "authorization_code":
                 return "" if self._check_code(form) else "invalid_grant"
             case _:

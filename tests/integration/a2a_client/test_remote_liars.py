@@ -34,6 +34,7 @@ from trunkline.a2a_client.remote_agent import connect_remote_agent
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.core.json_values import has_member, read_member, value_json
+from trunkline.core.small_files import FolderFiles
 from trunkline.errors import PeerProtocolError
 from trunkline.mesh.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
@@ -287,7 +288,7 @@ async def test_a_skill_that_cannot_be_used_costs_only_itself(
         agent.card["skills"] = [bad, GOOD_SKILL]
         agent.card["supportedInterfaces"].append("x")
         agent.card["defaultInputModes"] = ["text/plain", 7]
-        settings = replace(SETTINGS, url=agent.url, data_dir=tmp_path)
+        settings = replace(SETTINGS, url=agent.url, files=FolderFiles(tmp_path))
         async with connect_remote_agent(settings) as remote:
             card = remote.agent.card
             assert [skill.id for skill in card.skills] == skills
@@ -752,7 +753,7 @@ async def test_a_card_that_changed_is_refused_and_the_earlier_one_stays_in_use(
     tmp_path: Path,
 ) -> None:
     async with scripted_agent() as agent:
-        settings = replace(SETTINGS, url=agent.url, data_dir=tmp_path, pin="refuse")
+        settings = replace(SETTINGS, url=agent.url, files=FolderFiles(tmp_path), pin="refuse")
         async with connect_remote_agent(settings) as remote:
             good = dict(agent.card)
             agent.card = good | {"description": "new", "skills": [{"id": "pay", "name": "Pay"}]}

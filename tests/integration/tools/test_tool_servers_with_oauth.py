@@ -32,6 +32,7 @@ from harness.mesh.command_line import (
 from harness.mesh.processes import running_mesh
 from harness.remote.oauth_server import OAuthServer, oauth_server
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.errors import SignInFailedError, ToolServerUnavailableError, TrunklineError
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
@@ -65,7 +66,7 @@ async def adapter_of(
     """An adapter that has begun to reach its one server."""
     config = McpConfig({NAME: tools.config(trunkline={"oauth": oauth})})
     settings = place if isinstance(place, Settings) else Settings(data_dir=place)
-    files = SignInFiles(settings)
+    files = SignInFiles(settings, FolderFiles(settings.data_dir))
     async with ToolAdapter(config, settings=QUICK, sign_ins=files) as adapter:
         server = adapter.list_servers()[0]
         starting = ToolServerState.TOOL_SERVER_STATE_STARTING
@@ -136,7 +137,7 @@ async def test_a_person_signs_in_once_also_for_the_next_process(
     assert len(issuer.registrations) == 1
     assert [form["grant_type"] for form in issuer.forms] == ["authorization_code"]
     assert issuer.forms[0]["resource"] == tools.url
-    (file,) = SignInFiles(Settings(data_dir=tmp_path)).folder.iterdir()
+    (file,) = (tmp_path / "private" / "tool-sign-ins").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -169,6 +170,39 @@ async def test_tokens_are_refreshed_without_a_person(
     assert len(issuer.registrations) == 1
     refreshes = [form for form in issuer.forms if form["grant_type"] == "refresh_token"]
     assert {form["resource"] for form in refreshes} == {tools.url}
+
+
+async def test_of_several_adapters_one_refreshes_tokens(
+    issuer: OAuthServer, tmp_path: Path
+) -> None:
+    issuer.is_single_use = True
+    async with guarded(issuer) as tools, adapter_of(tools, tmp_path) as first:
+        await sign_in(first)
+        async with adapter_of(tools, tmp_path) as second, adapter_of(tools, tmp_path) as third:
+            adapters = (first, second, third)
+            for number in range(1, 4):
+                # The server refuses the token, so that all adapters want another one.
+                issuer.granted.clear()
+                async with asyncio.TaskGroup() as group:
+                    asked = [group.create_task(ask(adapter)) for adapter in adapters]
+                assert [task.result() for task in asked] == ["hello"] * 3
+                refreshes = [f for f in issuer.forms if f["grant_type"] == "refresh_token"]
+                assert len(refreshes) == number
+
+
+async def test_a_sign_in_at_one_adapter_serves_the_others(
+    issuer: OAuthServer, tmp_path: Path
+) -> None:
+    async with guarded(issuer) as tools, adapter_of(tools, tmp_path) as first:
+        await sign_in(first)
+        async with adapter_of(tools, tmp_path) as second:
+            assert await ask(second) == "hello"
+            issuer.granted.clear()
+            issuer.refreshable = {"none": ""}
+            with pytest.raises(ToolServerUnavailableError, match=REMEDY):
+                await ask(first)
+            await sign_in(first)
+            assert await ask(second) == "hello"
 
 
 async def test_an_authorization_server_that_is_down_needs_no_person(
@@ -305,7 +339,7 @@ async def test_stored_tokens_are_encrypted_with_a_key(issuer: OAuthServer, tmp_p
                 if is_first:
                     await sign_in(adapter)
                 assert await ask(adapter) == "hello"
-    (file,) = SignInFiles(settings).folder.iterdir()
+    (file,) = (settings.data_dir / "private" / "tool-sign-ins").iterdir()
     assert file.read_bytes()[0] == 0xE7
     assert b"access-" not in file.read_bytes()
 
@@ -385,7 +419,7 @@ async def test_the_command_line_signs_in(issuer: OAuthServer, tmp_path: Path) ->
                 called = await run("call", f"{NAME}/repeat", "--arg", "text=hello")
                 assert called.out == "hello\n", called.err
     # Neither the log nor anything else that is stored has a token.
-    kept = SignInFiles(Settings(data_dir=tmp_path / "data")).folder
+    kept = tmp_path / "data" / "private" / "tool-sign-ins"
     found = find_files(tmp_path, b"access-", b"refresh-", b"code-secret")
     assert found
     assert {file.parent for file in found} == {kept}

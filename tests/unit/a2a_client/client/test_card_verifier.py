@@ -18,6 +18,7 @@ from trunkline.a2a_client.interfaces import InterfaceSelector
 from trunkline.a2a_client.settings import RemoteSettings
 from trunkline.a2a_wire.card_json import merged_card_json, parse_card
 from trunkline.a2a_wire.card_signatures import CardSigner
+from trunkline.core.small_files import FolderFiles
 from trunkline.errors import ConfigurationError, PeerProtocolError
 
 URL = "https://a.example"
@@ -49,12 +50,16 @@ def verify(tmp_path: Path) -> Verify:
             assert url == f"{URL}/.well-known/jwks.json"
             return keys
 
-        settings = RemoteSettings(url=URL, name="scale", data_dir=tmp_path, **options)
+        settings = RemoteSettings(url=URL, name="scale", files=FolderFiles(tmp_path), **options)
         body = card if isinstance(card, bytes) else json.dumps(card).encode()
         verifier = CardVerifier(settings, fetch)
         return await verifier.verify(body, InterfaceSelector(CARD_URL), peer="scale")
 
     return verify_
+
+
+def pin_path(folder: Path) -> Path:
+    return Path(CardPinFile(FolderFiles(folder), URL).place)
 
 
 def signed(folder: Path, key: SigningKey) -> tuple[bytes, bytes]:
@@ -73,7 +78,7 @@ async def test_the_pin_is_a_private_file_of_the_data_directory(
 ) -> None:
     await verify(CARD)
 
-    path = CardPinFile(tmp_path, URL).path
+    path = pin_path(tmp_path)
     assert path.is_relative_to(tmp_path / "private")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -108,15 +113,15 @@ async def test_drift_is_reported_once_or_refused_until_the_pin_is_deleted(
     problem: str,
 ) -> None:
     await verify(CARD)
-    pin = CardPinFile(tmp_path, URL)
+    pin = pin_path(tmp_path)
 
     for _ in range(2):
         with pytest.raises(PeerProtocolError) as refused:
             await verify(CARD | change, pin="refuse")
         assert problem in str(refused.value)
-        assert str(pin.path) in str(refused.value)
+        assert str(pin) in str(refused.value)
     assert not find_logged(caplog)
-    pin.path.unlink()
+    pin.unlink()
     await verify(CARD | change, pin="refuse")
     assert not find_logged(caplog)
     with caplog.at_level(logging.WARNING):
@@ -178,7 +183,7 @@ async def test_a_card_that_leads_to_another_host_is_not_pinned(
     ]
     with pytest.raises(PeerProtocolError, match=r"evil\.example"):
         await verify(CARD | {"supportedInterfaces": elsewhere})
-    assert not CardPinFile(tmp_path, URL).path.exists()
+    assert not pin_path(tmp_path).exists()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +196,7 @@ async def test_a_card_beyond_the_limits_is_refused(verify: Verify, members: dict
 
 async def test_a_damaged_pin_is_no_first_use(verify: Verify, tmp_path: Path) -> None:
     await verify(CARD)
-    CardPinFile(tmp_path, URL).path.write_text("{}")
+    pin_path(tmp_path).write_text("{}")
     with pytest.raises(ConfigurationError, match="delete it"):
         await verify(CARD)
 
