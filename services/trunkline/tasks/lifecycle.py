@@ -48,5 +48,7 @@ def check_transition(
 
 def build_status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
     """Return the event of a state without a timestamp: readers use the time of the commit."""
-    status = task_pb2.TaskStatus(state=state)
-    return event_pb2.Event(status=event_pb2.StatusChanged(status=status))
+    event = event_pb2.Event()
+    # Set in place: protobuf copies a message that is passed to another.
+    event.status.status.state = state
+    return event
