@@ -1,11 +1,15 @@
-"""The commands of docs/scale.md, in their order: replicas start, one dies, and another starts."""
+"""The commands of the pages on replicas and machines, in their order: they start and die."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.host_processes import QUICK
 from harness.mesh.processes import free_address, read_line, running_process
@@ -18,7 +22,19 @@ if TYPE_CHECKING:
 PORTS = ("127.0.0.1:50061", "127.0.0.1:50062")
 
 
-async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["scale", "machines"])
+async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path, page: str) -> None:
+    async with AsyncExitStack() as stack:
+        store = ""
+        if page == "machines":
+            store = await stack.enter_async_context(new_database())
+        await run_page(page, tmp_path, {"TRUNKLINE_STORE": store} if store else {}, stack)
+
+
+async def run_page(
+    name: str, folder: Path, environment: Mapping[str, str], stack: AsyncExitStack
+) -> None:
+    """Run the commands of a page, and assert that they print what it shows."""
     listen = {port: free_address() for port in PORTS}
     mesh, http = free_address(), free_address()
     variables = {
@@ -27,29 +43,32 @@ async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None
         "TRUNKLINE_A2A_GRPC": "127.0.0.1:0",
         "TRUNKLINE_URL": f"http://{http}",
         **QUICK,
+        **environment,
     }
-    page = [block for block in read_blocks(ROOT / "docs/scale.md") if block.language == "console"]
-    steps = [step for block in page for step in commands(block)]
+    page = read_blocks(ROOT / f"docs/{name}.md")
+    steps = [step for block in page if block.language == "console" for step in commands(block)]
     replicas: dict[str, Process] = {}
-    async with AsyncExitStack() as stack:
-        for words, shown in steps:
-            arguments = trunkline_words(words)
-            if arguments is None:
-                assert words[:2] == ["kill", "-9"]
-                (port,) = (port for port in PORTS if port in words[-1])
-                replicas[port].kill()
-                await replicas[port].wait()
-            elif arguments[0] == "serve":
-                local = [listen.get(word, word) for word in arguments]
-                process = await stack.enter_async_context(
-                    running_process(*COMMAND, *local, cwd=tmp_path, environment=variables)
-                )
-                await read_line(process, "ready ")
-                replicas[arguments[-1]] = process
-            else:
-                expected = read_table("\n".join(shown), listen)
-                # A new host is on the mesh of the bridge a moment after it is ready.
-                await poll(partial(run, arguments, variables), expected.__eq__)
+    for words, shown in steps:
+        arguments = trunkline_words(words)
+        if arguments is None:
+            if words[0] == "rm":
+                shutil.rmtree(folder / words[-1])
+                continue
+            assert words[:2] == ["kill", "-9"]
+            (port,) = (port for port in PORTS if port in words[-1])
+            replicas[port].kill()
+            await replicas[port].wait()
+        elif arguments[0] == "serve":
+            local = [listen.get(word, word) for word in arguments]
+            process = await stack.enter_async_context(
+                running_process(*COMMAND, *local, cwd=folder, environment=variables)
+            )
+            await read_line(process, "ready ")
+            replicas[arguments[-1]] = process
+        else:
+            expected = read_table("\n".join(shown), listen)
+            # A new host is on the mesh of the bridge a moment after it is ready.
+            await poll(partial(run, arguments, variables), expected.__eq__)
 
 
 async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> list[list[str]]:
