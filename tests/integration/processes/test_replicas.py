@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -103,26 +103,15 @@ async def test_top_shows_each_replica_with_its_tasks(tmp_path: Path) -> None:
         assert waiting.keys() == {services.address("echo"), services.address("second")}
 
 
-@pytest.mark.parametrize("harm", ["kill", "drain"])
-async def test_streams_of_a_replica_that_is_gone_end_exactly(tmp_path: Path, harm: str) -> None:
-    assert await harm_a_replica(tmp_path, harm) == EXACT
-
-
-async def test_streams_of_a_killed_replica_end_exactly_with_journals_in_postgresql(
-    tmp_path: Path,
+@pytest.mark.parametrize(("harm", "store"), [("kill", ""), ("drain", ""), ("kill", "postgresql")])
+async def test_streams_of_a_replica_that_is_gone_end_exactly(
+    tmp_path: Path, harm: str, store: str
 ) -> None:
-    async with new_database() as url:
-        assert await harm_a_replica(tmp_path, "kill", store=url) == EXACT
-
-
-EXACT = [("TASK_STATE_COMPLETED", [WHOLE])] * 20
-
-
-async def harm_a_replica(
-    folder: Path, harm: str, *, store: str = ""
-) -> list[tuple[str, list[str]]]:
-    """Kill or drain one of three replicas under 20 streams; return their states and texts."""
-    async with replicas(folder, "second", "third", store=store) as (services, caller):
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(new_database()) if store else ""
+        services, caller = await stack.enter_async_context(
+            replicas(tmp_path, "second", "third", store=url)
+        )
         await services.start("bridge", "bridge", "--default", "echo")
         url, path = services.http_url, "/agents/echo"
         text = f"count {NUMBERS} 30"
@@ -141,6 +130,9 @@ async def harm_a_replica(
             for _ in range(10):
                 answer = await call(url, path, "SendMessage", {"message": user_message("hello")})
                 assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED", answer
+        for stream in streams:
+            fold = stream.result()
+            assert (fold.state, list(fold.texts.values())) == ("TASK_STATE_COMPLETED", [WHOLE])
 
         async def list_tasks() -> int:
             listed = await call(url, path, "ListTasks", {"pageSize": 100})
@@ -148,8 +140,6 @@ async def harm_a_replica(
 
         # The journal waits half a lease, because its process may start again.
         assert await poll(list_tasks, lambda count: count >= 30) == 30
-    folds = [stream.result() for stream in streams]
-    return [(fold.state, list(fold.texts.values())) for fold in folds]
 
 
 async def test_a_replica_that_leaves_gives_its_waiting_tasks_away(tmp_path: Path) -> None:
