@@ -21,10 +21,11 @@ from harness.promise_scale import PromiseScale
 
 LEASE_S = 3.0
 # More in CI would add seconds, and no kind of fault.
-CI_FAULTS = 6
-CI_LINK_FAULTS = frozenset({FaultKind.SLOW, FaultKind.LOSSY, FaultKind.ONE_WAY})
+CI_FAULTS = 5
 BOUNDS = Bounds(end_s=30.0, stop_s=2 * LEASE_S)
 FAULTS_OF_A_ROUND = 10
+# Further ones would only take time.
+MOST_BROKEN_ROUNDS = 5
 
 
 @pytest.fixture
@@ -43,19 +44,21 @@ async def break_machines(
     databases: Sequence[str] = (),
     has_clocks: bool = False,
 ) -> str:
-    """Do `count` faults in rounds. Return the first broken promises, or ""."""
+    """Do `count` faults in rounds. Return the rounds that break a promise, in words."""
     kinds = [FaultKind.KILL, FaultKind.FREEZE]
-    links = LINK_FAULTS if scale.is_proof else CI_LINK_FAULTS
     if has_clocks:
         kinds.append(FaultKind.CLOCK)
     if databases:
-        kinds.append(FaultKind.FAILOVER if len(databases) > 1 else FaultKind.DATABASE)
+        kinds += [FaultKind.DATABASE, FaultKind.STALL]
+    if len(databases) > 1:
+        kinds.append(FaultKind.FAILOVER)
     nodes = (*SERVICES, CLIENTS, *databases)
     totals: Counter[str] = Counter()
+    broken: list[str] = []
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(open_network(*nodes))
         if network.has_links:
-            kinds += sorted(links)
+            kinds += sorted(LINK_FAULTS)
         database = None
         if databases:
             servers = [network.nodes[name] for name in databases]
@@ -66,7 +69,12 @@ async def break_machines(
                 store=database.url if database else "", has_clocks=has_clocks,
             )
         )  # fmt: skip
-        trial = Trial(machines, folder, folder / "effects", BOUNDS, database)
+        # A key is claimed in one journal, so a message that is sent again when its host is gone may
+        # make a second task at another replica. Only the proof looks for that.
+        repeats = scale.is_proof
+        trial = Trial(
+            machines, folder, folder / "effects", BOUNDS, repeats=repeats, database=database
+        )
         while totals["faults"] < count:
             faults = draw_faults(
                 rng, min(count - totals["faults"], FAULTS_OF_A_ROUND), kinds,
@@ -76,12 +84,14 @@ async def break_machines(
             totals["faults"] += len(faults)
             totals.update(record.kind for record in verdict.history)
             if verdict.violations:
-                return str(verdict)
+                broken.append(str(verdict))
+            if len(broken) == MOST_BROKEN_ROUNDS:
+                break
             scale.show_progress(totals["faults"], count, dict(totals))
     assert totals["ok"]
     assert totals["effect"]
-    scale.report(has_links=network.has_links, **totals)
-    return ""
+    scale.report(has_links=network.has_links, broken_rounds=len(broken), **totals)
+    return "\n".join(broken)
 
 
 async def test_machines_that_share_a_folder(

@@ -7,7 +7,7 @@ input and need agents that another host runs.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -116,10 +116,29 @@ class Takeover:
             self._register()
 
     def _register(self) -> None:
-        """Register the host again if it serves other journals than before."""
-        if self._host.journals.ids != self._registered:
-            self._registered = self._host.journals.ids
+        """Register the host again if it is not registered, or not listed, with what it serves.
+
+        The former host of a journal may register once more, when it thaws or reconnects, and ends
+        when it learns that the journal is ours. Nobody would find the journal then.
+        """
+        ids = self._host.journals.ids
+        if ids != self._registered or self._is_listed_without(ids):
+            self._registered = ids
             self._membership.update(self._describe())
+
+    def _is_listed_without(self, ids: Collection[str]) -> bool:
+        """Return whether this host is listed, but not with all of these journals."""
+        listed = (
+            host.journal_ids
+            for host in self._directory.hosts
+            if host.host_id == self._host.journal.id
+        )
+        journal_ids = next(listed, None)
+        return (
+            journal_ids is not None
+            and self._membership.registered.is_set()
+            and not set(ids) <= set(journal_ids)
+        )
 
     async def announce_leave(self) -> None:
         """If another host runs our agents, give it our tasks when this host ends.

@@ -18,9 +18,9 @@ TERMINAL: Final = frozenset({"COMPLETED", "FAILED", "CANCELED", "REJECTED"})
 _CURSOR: Final = re.compile(r"(\d+)\.(\d+)(?:-(\d+))?")
 # Above the number of each event of a sequence.
 _LAST: Final = 2**31
-# The exit codes of a host that has lost its journal: it ends itself, or the next owner of a file
-# kills it. Its process manager restarts it.
-_LOST_JOURNAL: Final = frozenset({"1", "-9"})
+# The exit codes of a host that can't have its journal: it has lost it and ends, the next owner of a
+# file kills it, or it starts while the database is away. Its process manager restarts it.
+_LOST_JOURNAL: Final = frozenset({"1", "-9", "4"})
 _SUBMISSIONS: Final = (Request.SEND, Request.STREAM)
 
 
@@ -383,7 +383,7 @@ def _check_order(run: _Run) -> Violations:
 
 
 def _check_exits(run: _Run) -> Violations:
-    """No fault ends a process, but a host ends when another one has taken its journal over."""
+    """No fault ends a process, except a host that can't have its journal."""
     for record in run.history:
         is_host = record.where.startswith("host")
         if record.kind is Kind.EXIT and not (is_host and record.text in _LOST_JOURNAL):

@@ -56,6 +56,8 @@ class Plan:
     """The pause between two pieces."""
     end_s: float
     """How long they ask for the end of a task."""
+    repeats: bool
+    """They send a message again if it was not acknowledged, at another bridge."""
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class Clients:
     async def _submit(
         self, agent: str, how: str, context: str, *, is_stream: bool
     ) -> Followed | None:
-        """Send a message until it is acknowledged, each time at another bridge."""
+        """Send a message until it is acknowledged or lost, each time at another bridge."""
         message = f"{self._plan.name}-m{next(self._messages)}"
         pieces = self._rng.randrange(1, self._plan.pieces)
         text = f"{how} {pieces} {self._plan.gap_ms}"
@@ -157,6 +159,8 @@ class Clients:
             if task:
                 self._tasks[task].text = text
                 return self._tasks[task]
+            if not self._plan.repeats:
+                break
             await asyncio.sleep(_PAUSE_S)
         return None
 

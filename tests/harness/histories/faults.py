@@ -29,6 +29,8 @@ class FaultKind(StrEnum):
     """The wall clock of a process jumps, and jumps back."""
     DATABASE = "database"
     """All processes of the database get SIGKILL, and it is restarted."""
+    STALL = "stall"
+    """All processes of the database get SIGSTOP, and later SIGCONT."""
     FAILOVER = "failover"
     """The primary is killed for good, and its standby is promoted. A new standby is made."""
 
@@ -105,7 +107,7 @@ def _draw(
         case FaultKind.KILL | FaultKind.FREEZE | FaultKind.CLOCK:
             amount = rng.choice((-3600.0, 3600.0, 2 * 86400.0)) if kind is FaultKind.CLOCK else 0.0
             return Fault(number, kind, (rng.choice(services),), at_s, lasts_s, amount)
-        case FaultKind.DATABASE | FaultKind.FAILOVER:
+        case FaultKind.DATABASE | FaultKind.STALL | FaultKind.FAILOVER:
             return Fault(number, kind, ("database",), at_s, lasts_s / 2)
         case FaultKind.ISOLATE:
             first = rng.choice(nodes)

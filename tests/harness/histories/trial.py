@@ -20,7 +20,8 @@ from harness.network.nodes import HEALTHY, Link
 
 KEPT: Final = Path(__file__).parents[3] / "build" / "histories"
 """Where the histories with a violation are kept."""
-_DATABASE_FAULTS: Final = (FaultKind.DATABASE, FaultKind.FAILOVER)
+_SHOWN: Final = 10
+_DATABASE_FAULTS: Final = (FaultKind.DATABASE, FaultKind.STALL, FaultKind.FAILOVER)
 _END_LIMIT_S: Final = 240.0
 
 
@@ -35,7 +36,9 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [f"{v.promise}: {v.task} {v.problem} (at {v.at:.3f})" for v in self.violations]
-        return "\n".join((f"history: {self.path}", *lines))
+        more = len(lines) - _SHOWN
+        rest = [f"and {more} more"] if more > 0 else []
+        return "\n".join((f"history: {self.path}", *lines[:_SHOWN], *rest))
 
     def count(self, kind: Kind) -> int:
         """Return the number of records of a kind."""
@@ -43,7 +46,10 @@ class Verdict:
 
 
 class Trial:
-    """Faults on one mesh while clients work, in rounds that each have a history."""
+    """Faults on one mesh while clients work, in rounds that each have a history.
+
+    With `repeats`, clients send a message again if it was not acknowledged.
+    """
 
     def __init__(
         self,
@@ -51,6 +57,8 @@ class Trial:
         folder: Path,
         effects: Path,
         bounds: Bounds,
+        *,
+        repeats: bool,
         database: Database | None = None,
     ) -> None:
         self._machines = machines
@@ -59,6 +67,7 @@ class Trial:
         self._folder = folder
         self._effects = effects
         self._bounds = bounds
+        self._repeats = repeats
 
     async def run(self, name: str, faults: Sequence[Fault], rng: random.Random) -> Verdict:
         """Run one round, and check its history."""
@@ -67,6 +76,7 @@ class Trial:
         plan = clients.Plan(
             name, self._machines.bridges, str(recorded), rng.getrandbits(32),
             clients=4, pieces=40, gap_ms=20, end_s=self._bounds.end_s,
+            repeats=self._repeats,
         )  # fmt: skip
         started_at = now()
         async with running_process(
@@ -131,6 +141,9 @@ class Trial:
             case FaultKind.DATABASE | FaultKind.FAILOVER:
                 assert self._database is not None
                 await asyncio.to_thread(self._database.primary.kill)
+            case FaultKind.STALL:
+                assert self._database is not None
+                self._database.primary.freeze()
             case FaultKind.SLOW:
                 await self._set_links(fault, Link(delay_s=fault.amount))
             case FaultKind.LOSSY:
@@ -149,6 +162,9 @@ class Trial:
             case FaultKind.DATABASE:
                 assert self._database is not None
                 await asyncio.to_thread(self._database.primary.start)
+            case FaultKind.STALL:
+                assert self._database is not None
+                self._database.primary.thaw()
             case FaultKind.FAILOVER:
                 assert self._database is not None
                 await asyncio.to_thread(self._database.fail_over)

@@ -19,7 +19,8 @@ from typing import Any, Final
 _NAME: Final = b"recorded"
 # A disk writes sectors of this size whole or not at all.
 _SECTOR_BYTES: Final = 512
-_OPEN = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_int, c_void_p)
+# The name is a pointer here, because SQLite keeps it as long as the file is open.
+_OPEN = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 _DELETE = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_int)
 _WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
 _TRUNCATE = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64)
@@ -208,9 +209,9 @@ class _Recorder:
             self._disk.add_delete(path, is_synced=bool(is_synced))
         return code
 
-    def _open_file(self, vfs: int, name: bytes, file: int, flags: int, out: int) -> int:
+    def _open_file(self, vfs: int, name: int | None, file: int, flags: int, out: int) -> int:
         code: int = self._open(vfs, name, file, flags, out)
-        path = os.fsdecode(name) if name else ""
+        path = os.fsdecode(ctypes.string_at(name)) if name else ""
         if code == 0 and self._disk.has(path):
             self._files[file] = path
             opened = ctypes.cast(file, POINTER(_File)).contents

@@ -398,7 +398,7 @@ def twice_in_the_list() -> History:
 
 def process_that_ends() -> History:
     writer = good()
-    writer.add(Kind.EXIT, where="host-1", text="4")
+    writer.add(Kind.EXIT, where="bridge-1", text="1")
     return writer.records
 
 
