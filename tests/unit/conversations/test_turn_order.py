@@ -155,12 +155,12 @@ async def test_two_agents_that_call_each_other_for_two_requests_do_not_wait_for_
     math, currency = KEY, KEY._replace(agent="currency")
     await one.order.begin_turn(turn("a", key=math))
     await two.order.begin_turn(turn("b", key=currency))
-    async with (
-        waiting(one, turn("a calls", "a", key=currency)) as first,
-        waiting(two, turn("b calls", "b", key=math)) as second,
-    ):
-        await first
-        await second
+    first = await one.order.begin_turn(turn("a calls", "a", key=currency))
+    second = await two.order.begin_turn(turn("b calls", "b", key=math))
+    assert not first.is_first
+    assert not second.is_first
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(one.order.wait(first), two.order.wait(second))
 
 
 async def test_steps_of_two_requests_that_wait_for_each_other_are_no_deadlock(
