@@ -1,7 +1,8 @@
 """What the agents of one journal remember."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from trunkline.conversations.store import CheckpointStore, ConversationStore
 from trunkline.conversations.turn_order import TurnOrder
@@ -14,5 +15,5 @@ class AgentMemory:
     checkpoints: CheckpointStore
     conversations: ConversationStore
     order: TurnOrder
-    close: Callable[[], Awaitable[None]]
+    close: Callable[[], Coroutine[Any, Any, None]]
     """Closes the stores. Later calls of their methods raise JournalUnavailableError."""

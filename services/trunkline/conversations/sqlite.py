@@ -5,7 +5,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -283,12 +283,17 @@ class SqliteCheckpoints:
 
         Deletes in small batches, because the many checkpoints of a long run take seconds.
         """
-        for statement in _DELETE_BATCH:
-            count = _BATCH_SIZE
-            while count == _BATCH_SIZE:
-                count = await self.file.write(_delete_rows(statement, thread_id))
-                if count == _BATCH_SIZE:
-                    await asyncio.sleep(0)
+        is_complete = False
+        while not is_complete:
+            counts = await self.file.write(
+                lambda connection: [
+                    connection.execute(statement, (thread_id, _BATCH_SIZE)).rowcount
+                    for statement in _DELETE_BATCH
+                ]
+            )
+            is_complete = max(counts) < _BATCH_SIZE
+            if not is_complete:
+                await asyncio.sleep(0)
 
 
 class SqliteConversations:
@@ -452,10 +457,6 @@ async def _import_conversations(
 def _place(key: ConversationKey) -> str:
     """Return what the ciphertext of a conversation is bound to."""
     return "/".join(key)
-
-
-def _delete_rows(statement: str, thread_id: str) -> Callable[[sqlite3.Connection], int]:
-    return lambda connection: connection.execute(statement, (thread_id, _BATCH_SIZE)).rowcount
 
 
 def _prepare_checkpoints(connection: sqlite3.Connection) -> None:

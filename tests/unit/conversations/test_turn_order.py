@@ -133,6 +133,8 @@ async def test_the_tickets_of_a_journal_that_is_gone_hold_nobody_up(
     async with waiting(other, turn("2")) as later:
         (tmp_path / "dead.db").unlink()
         await later
+    (ticket,) = await other.conversations.list_tickets(KEY)
+    assert ticket.turn.task_id == "2"
 
 
 async def test_a_later_turn_of_a_task_has_a_place_of_its_own(open_memory: OpenMemory) -> None:
@@ -155,12 +157,14 @@ async def test_two_agents_that_call_each_other_for_two_requests_do_not_wait_for_
     math, currency = KEY, KEY._replace(agent="currency")
     await one.order.begin_turn(turn("a", key=math))
     await two.order.begin_turn(turn("b", key=currency))
-    async with (
-        waiting(one, turn("a calls", "a", key=currency)) as first,
-        waiting(two, turn("b calls", "b", key=math)) as second,
-    ):
-        await first
-        await second
+    first = await one.order.begin_turn(turn("a calls", "a", key=currency))
+    second = await two.order.begin_turn(turn("b calls", "b", key=math))
+    assert not first.is_first
+    assert not second.is_first
+    async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.order.wait(first))
+            group.create_task(two.order.wait(second))
 
 
 async def test_steps_of_two_requests_that_wait_for_each_other_are_no_deadlock(
