@@ -14,6 +14,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ EnvelopeNotFoundError          NOT_FOUND            ENVELOPE_NOT_FOUND
 │  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
 │  ├─ ApprovalNotFoundError          NOT_FOUND            APPROVAL_NOT_FOUND
+│  ├─ TaskExistsError                ALREADY_EXISTS       TASK_EXISTS
 │  ├─ TaskNotCancelableError         FAILED_PRECONDITION  TASK_NOT_CANCELABLE
 │  ├─ TaskEndedError                 FAILED_PRECONDITION  TASK_ENDED
 │  ├─ ApprovalAnsweredError          FAILED_PRECONDITION  APPROVAL_ANSWERED
@@ -253,6 +254,16 @@ class ApprovalNotFoundError(RequestError):
     reason: ClassVar[str] = "APPROVAL_NOT_FOUND"
     template: ClassVar[str] = "no approval {approval_id!r} here"
     hint: ClassVar[str] = "`trunkline approvals` lists the pending approvals"
+
+
+@dataclass(eq=False)
+class TaskExistsError(RequestError):
+    """An earlier submission of the message created a task, which another host may have."""
+
+    task_id: str
+    code: ClassVar[Code] = Code.ALREADY_EXISTS
+    reason: ClassVar[str] = "TASK_EXISTS"
+    template: ClassVar[str] = "the message has created task {task_id} before"
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.rows import LONG, RATE, SHORT, Figures, Row
-from bench.systems import FLOOR, PEER, SERVICES, TOGETHER
+from bench.systems import FLOOR, PEER, SERVICES, TOGETHER, UNARY_ONLY
 
 Results = Mapping[str, Sequence[Figures]]
 """The figures of a row, by system."""
@@ -19,7 +19,7 @@ Results = Mapping[str, Sequence[Figures]]
 _Line = tuple[str, Sequence[str], str]
 """The name, a cell for each column, and the aim."""
 
-COLUMNS = (SERVICES, TOGETHER, PEER, FLOOR)
+COLUMNS = (SERVICES, TOGETHER, PEER, FLOOR, *UNARY_ONLY)
 _NONE = "-"
 _PACKAGES = ("grpcio", "protobuf", "a2a-sdk", "uvloop", "httptools", "uvicorn")
 

@@ -27,6 +27,7 @@ from bench.systems import (
     SERVICES,
     TOGETHER,
     TWO_HOPS,
+    UNARY_ONLY,
 )
 from bench.workload import Ask
 
@@ -226,7 +227,9 @@ ROWS = (
     }),
     Row("two hops, alone", _single, {FIRST_EVENT: "≤ 5"}),
     Row("paced: two hops, 128 x 50/s", _paced, {CPU_EVENT: "≤ 180", P50: "≤ 6", P99: "≤ 20"}),
-    Row("unary echo, 32 at once", _unary, {CPU_CALL: "≤ 1", CALLS: "≥ 1,200"}),
+    Row("unary echo, 32 at once", _unary, {CPU_CALL: "≤ 1", CALLS: "≥ 1,200"}, (
+        SERVICES, TOGETHER, PEER, FLOOR, *UNARY_ONLY,
+    )),
     Row("marginal cost of an event", _marginal, {LONG: "no higher"}, repetitions=3),
     Row("idle SSE readers", _idle, {
         READER_KB: "≤ 50", IDLE_CPU: "≤ 0.15",

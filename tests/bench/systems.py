@@ -19,6 +19,10 @@ SERVICES = "trunkline"
 TOGETHER = "trunkline up"
 PEER = "a2a-sdk"
 FLOOR = "floor"
+LIBRARIES = "libraries alone"
+LIBRARIES_HTTP = "libraries alone: HTTP"
+LIBRARIES_GRPC = "libraries alone: HTTP, gRPC"
+LIBRARIES_SQLITE = "libraries alone: HTTP, gRPC, SQLite"
 NO_JOURNAL = "trunkline without journal"
 NO_TRACING = "trunkline without tracing"
 NO_AUDIT = "trunkline without audit log"
@@ -204,6 +208,21 @@ async def floor(folder: Path, environment: Environment) -> AsyncIterator[System]
         yield System(FLOOR, *chain)
 
 
+def libraries(parts: str, name: str) -> Opener:
+    """Return an opener for a front and an agent of libraries alone; see `floor/libraries.py`."""
+
+    @asynccontextmanager
+    async def open_libraries(folder: Path, environment: Environment) -> AsyncIterator[System]:
+        command = (sys.executable, "-m", "bench.floor.libraries")
+        async with _starter(folder, {**environment, "BENCH_PARTS": parts}) as starter:
+            collector = (await starter.start("collector", (*command, "collector")))["url"]
+            agent = (await starter.start("agent", (*command, "agent", collector)))["url"]
+            front = (await starter.start("front", (*command, "front", agent, collector)))["url"]
+            yield System(name, front, starter.pids)
+
+    return open_libraries
+
+
 @asynccontextmanager
 async def _chain(
     folder: Path, environment: Environment, module: str
@@ -229,4 +248,10 @@ OPENERS: Mapping[str, Opener] = {
     POLICY: with_policy,
     NO_POLICY: without_policy,
     PEER_TRACED: peer_traced,
+    LIBRARIES: libraries("http grpc sqlite spans", LIBRARIES),
+    LIBRARIES_HTTP: libraries("http", LIBRARIES_HTTP),
+    LIBRARIES_GRPC: libraries("http grpc", LIBRARIES_GRPC),
+    LIBRARIES_SQLITE: libraries("http grpc sqlite", LIBRARIES_SQLITE),
 }
+UNARY_ONLY = (LIBRARIES, LIBRARIES_HTTP, LIBRARIES_GRPC, LIBRARIES_SQLITE)
+"""Systems that answer unary calls only, and start only if they are asked for."""

@@ -23,7 +23,7 @@ from bench.curves import curves
 from bench.processes import System
 from bench.report import Results, describe_environment, table
 from bench.rows import FULL, QUICK, ROWS, Figures, Row, Size, load
-from bench.systems import ECHO, ONE_HOP, OPENERS, PEER, PEER_TRACED, TWO_HOPS, run
+from bench.systems import ECHO, ONE_HOP, OPENERS, PEER, PEER_TRACED, TWO_HOPS, UNARY_ONLY, run
 from bench.workload import Ask
 
 _TIMEOUT_S = 300.0
@@ -35,7 +35,8 @@ async def main() -> None:
     size = QUICK if options.quick else FULL
     repetitions = options.repetitions or (2 if options.quick else 5)
     rows = [row for row in ROWS if any(word in row.name for word in options.rows or [""])]
-    selected = [name for name in OPENERS if name in (options.systems or OPENERS)]
+    usual = [name for name in OPENERS if name not in UNARY_ONLY]
+    selected = [name for name in OPENERS if name in (options.systems or usual)]
     needed = {name for row in rows for name in row.runs}
     load_before = load()
     async with AsyncExitStack() as stack:
@@ -100,7 +101,7 @@ class Systems:
 
 async def warm(system: System) -> None:
     """Run a sample of the workload, so that later tasks load nothing."""
-    for path in (ONE_HOP, TWO_HOPS):
+    for path in () if system.name in UNARY_ONLY else (ONE_HOP, TWO_HOPS):
         for _ in range(1 if system.name in (PEER, PEER_TRACED) else 4):
             await streams(system.url, path, Ask(), 8)
     await unary(system.url, ECHO, "echo hello", callers=8, calls=10)

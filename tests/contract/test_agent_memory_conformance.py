@@ -22,6 +22,7 @@ from trunkline.conversations.store import (
     StoredState,
     StoredWrite,
     ThreadKey,
+    Turn,
 )
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
@@ -37,7 +38,12 @@ KEY = ConversationKey("math", "context", "account")
 
 
 async def sqlite_files(folder: Path, _stack: AsyncExitStack) -> OpenMemory:
-    return lambda name: open_sqlite_memory(folder / f"{name}.db")
+    async def open_memory(name: str) -> AgentMemory:
+        journal = folder / f"{name}.db"
+        journal.touch()
+        return await open_sqlite_memory(journal)
+
+    return open_memory
 
 
 async def postgres_database(_folder: Path, stack: AsyncExitStack) -> OpenMemory:
@@ -200,6 +206,83 @@ async def test_of_concurrent_changes_none_is_lost(open_memory: OpenMemory) -> No
         await memory.close()
 
 
+async def test_tickets_have_places_that_the_turns_of_a_request_share(
+    open_memory: OpenMemory,
+) -> None:
+    one, two = await open_memory("one"), await open_memory("two")
+    turns = [
+        Turn(KEY, "1", 1, ("p", "q")),
+        Turn(KEY, "2", 3),
+        Turn(KEY, "3", 1, ("p",)),
+        Turn(KEY._replace(context_id="other"), "4", 1),
+    ]
+    tickets = [await one.conversations.take_ticket(each) for each in turns]
+    assert [ticket.is_first for ticket in tickets] == [True, False, True, True]
+    assert tickets[0].place == tickets[2].place < tickets[1].place
+    # A turn that runs again has the same ticket.
+    assert await one.conversations.take_ticket(turns[1]) == tickets[1]
+    fifth = await two.conversations.take_ticket(Turn(KEY, "5", 1))
+    assert fifth.place > tickets[1].place
+
+    listed = await two.conversations.list_tickets(KEY)
+    assert {ticket.turn.task_id for ticket in listed[:2]} == {"1", "3"}
+    assert [*listed[2:]] == [tickets[1], fifth]
+    assert [t.turn for t in await one.conversations.list_tickets_below("q", "p")] == [turns[0]]
+    below = await two.conversations.list_tickets_below("p", "p")
+    assert {ticket.turn for ticket in below} == {turns[0], turns[2]}
+    assert {t.turn for t in await one.conversations.list_own_tickets()} == set(turns)
+    assert [t.turn for t in await two.conversations.list_own_tickets()] == [fifth.turn]
+    await one.close()
+    await two.close()
+
+
+async def test_a_removed_ticket_makes_way_and_later_turns_of_its_task_stay(
+    open_memory: OpenMemory,
+) -> None:
+    one, two = await open_memory("one"), await open_memory("two")
+    await one.conversations.take_ticket(Turn(KEY, "1", 1))
+    await one.conversations.take_ticket(Turn(KEY, "1", 2))
+    await two.conversations.take_ticket(Turn(KEY, "2", 1))
+    await one.conversations.remove_ticket("1", 1)
+    first, second = await two.conversations.list_tickets(KEY)
+    assert (first.turn.number, first.is_first, second.is_first) == (2, True, False)
+    await one.conversations.remove_ticket("1", 2)
+    (ticket,) = await two.conversations.list_tickets(KEY)
+    assert (ticket.turn.task_id, ticket.is_first) == ("2", True)
+    assert ticket.place == second.place
+    await one.close()
+    await two.close()
+
+
+async def test_turns_that_begin_at_once_never_run_at_once(open_memory: OpenMemory) -> None:
+    memories = [await open_memory(f"journal-{number}") for number in range(3)]
+    running: set[str] = set()
+    ran: list[str] = []
+
+    async def run(memory: AgentMemory, number: int) -> None:
+        # The turns of one request run together.
+        request = f"request-{number // 2}"
+        ticket = await memory.order.begin_turn(Turn(KEY, f"task-{number}", 1, (request,)))
+        if not ticket.is_first:
+            await memory.order.wait(ticket)
+        assert running <= {request}
+        running.add(request)
+        await asyncio.sleep(0.002)
+        running.discard(request)
+        ran.append(request)
+        removal = memory.order.end_turn(f"task-{number}")
+        assert removal is not None
+        await removal
+
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+        for number in range(24):
+            group.create_task(run(memories[number % 3], number))
+    assert len(ran) == 24
+    assert await memories[0].conversations.list_tickets(KEY) == []
+    for memory in memories:
+        await memory.close()
+
+
 async def test_a_closed_memory_refuses_calls(open_memory: OpenMemory) -> None:
     memory = await open_memory("one")
     await memory.checkpoints.put(THREAD, checkpoint(1))
@@ -218,6 +301,7 @@ async def test_an_owner_that_was_taken_over_writes_nothing(postgres: PostgresDat
     state = StoredState(1, "k", b"")
     await theirs.checkpoints.put(THREAD, checkpoint(1))
     await theirs.conversations.replace(KEY, state, known_step=0)
+    await theirs.conversations.take_ticket(Turn(KEY, "task", 1))
     await frozen.close(for_takeover=True)
     taken = await catalog.take_over("one")
     ours = await open_postgres_memory(postgres, taken.id, taken.epoch)
@@ -228,11 +312,14 @@ async def test_an_owner_that_was_taken_over_writes_nothing(postgres: PostgresDat
         theirs.checkpoints.delete(THREAD.thread_id),
         theirs.conversations.replace(KEY, state._replace(step=2), known_step=1),
         theirs.conversations.replace(KEY._replace(agent="new"), state, known_step=0),
+        theirs.conversations.take_ticket(Turn(KEY, "task", 2)),
+        theirs.conversations.remove_ticket("task", 1),
     ):
         with pytest.raises(FencedError):
             await late
     assert await ours.checkpoints.find(THREAD) == checkpoint(1)
     assert await ours.conversations.find(KEY) == state
+    assert [ticket.turn.number for ticket in await ours.conversations.list_tickets(KEY)] == [1]
     assert await ours.conversations.find(KEY._replace(agent="new")) is None
     await ours.checkpoints.put(THREAD, checkpoint(2))
     assert await ours.checkpoints.find(THREAD) == checkpoint(2)
@@ -250,6 +337,6 @@ async def test_checkpoints_are_deleted_with_their_journal(postgres: PostgresData
         )
         await store.close()
     assert await catalog.delete_if_empty("one")
-    for table in ("trunkline_checkpoints", "trunkline_checkpoint_writes"):
-        rows = await postgres.fetch(f"SELECT journal_id FROM {table}")  # noqa: S608  ours
+    for table in ("checkpoints", "checkpoint_writes"):
+        rows = await postgres.fetch(f"SELECT journal_id FROM trunkline_{table}")  # noqa: S608  ours
         assert [row["journal_id"] for row in rows] == [store.id]

@@ -4,17 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.journal.builders import TASK, created, group, row, stored
+from harness.journal.builders import TASK, created, group, row, stored, working
 from harness.journal.postgres_server import new_database
 from trunkline.core.postgres import PostgresDatabase
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TaskNotFoundError
 from trunkline.journal.catalog import JournalCatalog, JournalContents
+from trunkline.journal.events import build_draft
+from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog
 from trunkline.journal.sqlite import SqliteCatalog
-from trunkline.journal.store import JournalStore
+from trunkline.journal.store import JournalStore, WebhookRow
 
 
 async def sqlite_folder(folder: Path, _stack: AsyncExitStack) -> JournalCatalog:
@@ -156,3 +159,42 @@ async def test_a_canceled_open_leaves_the_journal_as_it_was(catalog: JournalCata
     assert not await catalog.is_in_use("math")
     (orphan,) = await catalog.find_orphans()
     assert orphan.journal_id == store.id
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "a\ud800b"])
+async def test_a_journal_refuses_texts_that_not_every_store_accepts(
+    catalog: JournalCatalog, bad: str
+) -> None:
+    journal = Journal(await catalog.open("math"), [])
+    task_id = journal.new_task_id()
+    refused: list[asyncio.Future[Any]] = [
+        journal.create(task_id + bad, created()),
+        journal.create(task_id, created(), key=bad),
+        journal.aliases.bind(bad, "alias", task_id),
+        journal.aliases.bind("account", bad, task_id),
+        journal.webhooks.save(WebhookRow(task_id, bad, 0, b"")),
+    ]
+    if "\0" in bad:
+        # Protobuf refuses the others.
+        for field_name in ("context_id", "account", "agent"):
+            event = created()
+            setattr(event.created, field_name, bad)
+            refused.append(journal.create(task_id, event))
+    for future in refused:
+        with pytest.raises(InvalidArgumentError):
+            await future
+    # Reads find nothing under them.
+    with pytest.raises(TaskNotFoundError):
+        await journal.row(task_id + bad)
+    assert await journal.aliases.find("account", bad) is None
+    assert await journal.webhooks.find(task_id=bad) == []
+    assert (await journal.create(task_id, created())).is_new
+    # A write of the same commit is stored although another one is refused.
+    far = working()
+    far.status.status.timestamp.FromJsonString("9999-01-01T00:00:00Z")
+    late = journal.append(task_id, journal.epoch, [build_draft([far])])
+    kept = journal.append(task_id, journal.epoch, [build_draft([working()])])
+    with pytest.raises(InvalidArgumentError):
+        await late
+    assert await kept == 2
+    await journal.close()

@@ -121,6 +121,8 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.PeerUnavailableError: UNAVAILABLE,
     errors.PeerCircuitOpenError: UNAVAILABLE,
     errors.TaskHostGoneError: UNAVAILABLE,
+    # The bridge follows the task instead, so this is the error of a client of ours alone.
+    errors.TaskExistsError: UNAVAILABLE,
     errors.PeerHandshakeError: UNAVAILABLE,
     errors.ToolServerUnavailableError: UNAVAILABLE,
     errors.JournalUnavailableError: UNAVAILABLE,

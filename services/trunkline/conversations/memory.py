@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from trunkline.conversations.store import CheckpointStore, ConversationStore
+from trunkline.conversations.turn_order import TurnOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,5 +13,6 @@ class AgentMemory:
 
     checkpoints: CheckpointStore
     conversations: ConversationStore
+    order: TurnOrder
     close: Callable[[], Awaitable[None]]
     """Closes the stores. Later calls of their methods raise JournalUnavailableError."""

@@ -13,16 +13,19 @@ from trunkline.conversations.store import (
     StoredState,
     StoredWrite,
     ThreadKey,
+    Ticket,
+    Turn,
 )
+from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres import Connection, PostgresDatabase, Schema
+from trunkline.core.postgres import Connection, PostgresDatabase, Schema, begin
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.postgres.writer import HOLD_FENCE
 
 _Result = TypeVar("_Result")
 _Work: TypeAlias = Callable[[Connection], Awaitable[_Result]]
 
-# Checkpoints are deleted with their journal.
+# Checkpoints and open turns are deleted with their journal.
 _TABLES: Final = (
     """CREATE TABLE trunkline_checkpoints (
         journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
@@ -62,6 +65,22 @@ _TABLES: Final = (
         PRIMARY KEY (agent, context_id, account)
     )""",
     "CREATE INDEX trunkline_conversations_by_change ON trunkline_conversations (changed)",
+    """CREATE TABLE trunkline_open_turns (
+        task_id text NOT NULL,
+        number integer NOT NULL,
+        journal_id text NOT NULL REFERENCES trunkline_journals ON DELETE CASCADE,
+        agent text NOT NULL,
+        context_id text NOT NULL,
+        account text NOT NULL,
+        place bigint NOT NULL,
+        request text NOT NULL,
+        ancestors text[] NOT NULL,
+        PRIMARY KEY (task_id, number)
+    )""",
+    """CREATE INDEX trunkline_open_turns_by_place
+        ON trunkline_open_turns (agent, context_id, account, place)""",
+    "CREATE INDEX trunkline_open_turns_by_request ON trunkline_open_turns (request)",
+    "CREATE INDEX trunkline_open_turns_by_journal ON trunkline_open_turns (journal_id)",
 )
 CONVERSATIONS: Final = Schema("conversations", (_TABLES,))
 """The tables of checkpoints and conversations. Their journals are in the same database."""
@@ -83,7 +102,7 @@ _PUT: Final = _fence("""
     ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id) DO UPDATE SET
         parent_id = excluded.parent_id, kind = excluded.kind, body = excluded.body,
         metadata = excluded.metadata, created = excluded.created
-) SELECT writes FROM fence""")
+) SELECT true FROM fence""")
 _ADD_WRITES: Final = _fence("""
     stored AS (
     INSERT INTO trunkline_checkpoint_writes (journal_id, thread_id, namespace, checkpoint_id,
@@ -91,18 +110,20 @@ _ADD_WRITES: Final = _fence("""
     SELECT $1, $3, $4, $5, w.* FROM fence,
         unnest($6::text[], $7::text[], $8::int[], $9::text[], $10::text[], $11::bytea[]) AS w
     ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id, task_id, position) DO NOTHING
-) SELECT writes FROM fence""")
+) SELECT true FROM fence""")
 _REPLACE_WRITES: Final = _ADD_WRITES.replace(
     "DO NOTHING",
     "DO UPDATE SET task_path = excluded.task_path, channel = excluded.channel,"
     " kind = excluded.kind, body = excluded.body",
 )
 _DELETE: Final = _fence("""
-    gone AS (DELETE FROM trunkline_checkpoints USING fence
-        WHERE journal_id = $1 AND thread_id = $3),
-    written AS (DELETE FROM trunkline_checkpoint_writes USING fence
-        WHERE journal_id = $1 AND thread_id = $3)
-SELECT writes FROM fence""")
+    gone AS (
+        DELETE FROM trunkline_checkpoints USING fence WHERE journal_id = $1 AND thread_id = $3
+    ), written AS (
+        DELETE FROM trunkline_checkpoint_writes USING fence
+        WHERE journal_id = $1 AND thread_id = $3
+    )
+SELECT true FROM fence""")
 _FIND: Final = """
     SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4"""
@@ -128,6 +149,42 @@ _REPLACE_STATE: Final = _fence("""
         WHERE trunkline_conversations.step = $9
     RETURNING step
 ) SELECT (SELECT step FROM stored) FROM fence""")
+# Taking tickets of one conversation is serialized by its row, so that no place that is lower than a
+# present one comes up.
+_LOCK_CONVERSATION: Final = """
+    INSERT INTO trunkline_conversations (agent, context_id, account) VALUES ($1, $2, $3)
+    ON CONFLICT (agent, context_id, account) DO UPDATE SET changed = now()"""
+# The lock keeps the place of the request until this transaction has ended.
+_ADD_TURN: Final = """
+    WITH shared AS (
+        SELECT place FROM trunkline_open_turns
+        WHERE agent = $1 AND context_id = $2 AND account = $3 AND request = $6
+        LIMIT 1 FOR KEY SHARE
+    ), behind AS (
+        SELECT coalesce(max(place), 0) + 1 AS place FROM trunkline_open_turns
+        WHERE agent = $1 AND context_id = $2 AND account = $3
+    )
+    INSERT INTO trunkline_open_turns
+        (agent, context_id, account, task_id, number, request, ancestors, journal_id, place)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8,
+        coalesce((SELECT place FROM shared), (SELECT place FROM behind))
+    ON CONFLICT (task_id, number) DO UPDATE SET number = excluded.number
+    RETURNING place"""
+_FIND_LOWEST: Final = """
+    SELECT min(place) FROM trunkline_open_turns
+    WHERE agent = $1 AND context_id = $2 AND account = $3"""
+_LIST_CONVERSATION: Final = """
+    SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
+    WHERE agent = $1 AND context_id = $2 AND account = $3 ORDER BY place"""
+_LIST_BELOW: Final = """
+    SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
+    WHERE request = $2 AND $1 = ANY (ancestors)"""
+_LIST_JOURNAL: Final = """
+    SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
+    WHERE journal_id = $1"""
+_REMOVE_TURN: Final = _fence("""
+    gone AS (DELETE FROM trunkline_open_turns USING fence WHERE task_id = $3 AND number <= $4)
+SELECT true FROM fence""")
 # As in SQLite: turns that were never resumed, and conversations without new messages.
 _CLEAN: Final = (
     """DELETE FROM trunkline_checkpoints WHERE journal_id = $1 AND namespace = ''
@@ -138,30 +195,39 @@ _CLEAN: Final = (
         WHERE journal_id = $1 AND created < now() - interval '90 days'""",
 )
 _CLEAN_CONVERSATIONS: Final = (
-    "DELETE FROM trunkline_conversations WHERE changed < now() - interval '90 days'"
+    "DELETE FROM trunkline_conversations AS old WHERE changed < now() - interval '90 days'"
+    " AND NOT EXISTS (SELECT 1 FROM trunkline_open_turns AS turn WHERE turn.agent = old.agent"
+    " AND turn.context_id = old.context_id AND turn.account = old.account)"
 )
 _CLEANING_INTERVAL_S: Final = 24 * 3600.0
 # An outage of the database that is longer fails the turn.
 _RETRY_S: Final = 30.0
-# The classes of errors that say that the server is going away, or has no connection left.
-_PASSING: Final = ("08", "40", "53", "57P")
+# The classes of errors that say that the server is going away, has no connection left, or that
+# another transaction was in the way.
+_PASSING: Final = ("08", "25P03", "40", "53", "55P03", "57P")
 
 
 async def open_postgres_memory(
-    database: PostgresDatabase, journal_id: str, epoch: int
+    database: PostgresDatabase, journal_id: str, epoch: int, local: LocalTurns | None = None
 ) -> AgentMemory:
     """Return the memory of the agents of a journal that this process owns.
+
+    The journals of a process share `local`.
 
     Raises:
         JournalUnavailableError: the tables can't be used.
     """
     await database.prepare(CONVERSATIONS)
     tables = _FencedTables(database, journal_id, epoch)
+    conversations = PostgresConversations(tables)
+    order = TurnOrder(conversations, local or LocalTurns())
+    await order.load()
 
     async def close() -> None:
+        order.close()
         tables.is_closed = True
 
-    return AgentMemory(PostgresCheckpoints(tables), PostgresConversations(tables), close)
+    return AgentMemory(PostgresCheckpoints(tables), conversations, order, close)
 
 
 class _FencedTables:
@@ -202,15 +268,31 @@ class _FencedTables:
             FencedError: another host has taken over the journal.
             JournalUnavailableError: the database can't be reached for a while.
         """
-        if time.monotonic() > self._clean_at_s:
-            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
-            await self.read(self._clean)
+        await self.clean_daily()
         row = await self.read(
             lambda connection: connection.fetchrow(statement, self.journal_id, self._epoch, *values)
         )
         if row is None:
             raise FencedError(self.journal_id)
         return row
+
+    async def write_all(self, work: _Work[_Result]) -> _Result:
+        """Run statements in one transaction, as `write` does."""
+
+        async def write(connection: Connection) -> _Result:
+            async with begin(connection):
+                if await connection.fetchval(HOLD_FENCE, self.journal_id, self._epoch) is None:
+                    raise FencedError(self.journal_id)
+                return await work(connection)
+
+        await self.clean_daily()
+        return await self.read(write)
+
+    async def clean_daily(self) -> None:
+        """Delete old rows, at first and once a day."""
+        if time.monotonic() > self._clean_at_s:
+            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
+            await self.read(self._clean)
 
     async def _clean(self, connection: Connection) -> None:
         for statement in _CLEAN:
@@ -282,10 +364,57 @@ class PostgresConversations:
         row = await self._tables.write(_REPLACE_STATE, *key, *state, known_step)
         return row["step"] is not None
 
+    async def take_ticket(self, turn: Turn) -> Ticket:
+        """Return the ticket of a turn; see `ConversationStore`."""
+
+        async def work(connection: Connection) -> Ticket:
+            await connection.execute(_LOCK_CONVERSATION, *turn.key)
+            place = await connection.fetchval(
+                _ADD_TURN,
+                *turn.key,
+                turn.task_id,
+                turn.number,
+                turn.request,
+                turn.ancestors,
+                self._tables.journal_id,
+            )
+            lowest = await connection.fetchval(_FIND_LOWEST, *turn.key)
+            return Ticket(turn, place, place == lowest)
+
+        return await self._tables.write_all(work)
+
+    async def list_tickets(self, key: ConversationKey) -> Sequence[Ticket]:
+        """Return the tickets of a conversation; see `ConversationStore`."""
+        rows = await self._list(_LIST_CONVERSATION, *key)
+        return [_build_ticket(row, is_first=row["place"] == rows[0]["place"]) for row in rows]
+
+    async def list_tickets_below(self, task_id: str, request: str) -> Sequence[Ticket]:
+        """Return the tickets below a task; see `ConversationStore`."""
+        return [_build_ticket(row) for row in await self._list(_LIST_BELOW, task_id, request)]
+
+    async def list_own_tickets(self) -> Sequence[Ticket]:
+        """Return the tickets of this journal; see `ConversationStore`."""
+        rows = await self._list(_LIST_JOURNAL, self._tables.journal_id)
+        return [_build_ticket(row) for row in rows]
+
+    async def remove_ticket(self, task_id: str, number: int) -> None:
+        """Remove the ticket of a turn; see `ConversationStore`."""
+        await self._tables.write(_REMOVE_TURN, task_id, number)
+
+    async def _list(self, query: str, *values: str) -> list[asyncpg.Record]:
+        return await self._tables.read(lambda connection: connection.fetch(query, *values))
+
+
+def _build_ticket(row: asyncpg.Record, *, is_first: bool = False) -> Ticket:
+    agent, context_id, account, task_id, number, ancestors, place = row
+    key = ConversationKey(agent, context_id, account)
+    return Ticket(Turn(key, task_id, number, tuple(ancestors)), place, is_first)
+
 
 def _is_passing(error: JournalUnavailableError) -> bool:
     """Return whether the error may pass, because the statement itself was not refused."""
     cause = error.__cause__
     if isinstance(cause, asyncpg.PostgresError):
         return (cause.sqlstate or "").startswith(_PASSING)
-    return cause is not None
+    # Without a cause, the write does not wait for the synchronous standby, and is repeated.
+    return True

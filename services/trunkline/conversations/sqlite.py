@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from trunkline.conversations.memory import AgentMemory
 from trunkline.conversations.sqlite_file import SqliteFile
@@ -17,12 +17,17 @@ from trunkline.conversations.store import (
     StoredState,
     StoredWrite,
     ThreadKey,
+    Ticket,
+    Turn,
 )
+from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.database import run_script
 from trunkline.core.encryption import Cipher, Keyring
 from trunkline.errors import JournalUnavailableError
 
 logger = logging.getLogger(__name__)
+
+_TurnRow: TypeAlias = tuple[str, str, str, str, int, str, int, str]
 
 # The tables of LangGraph's own SQLite saver, which wrote the files of earlier builds.
 _CHECKPOINT_TABLES: Final = """
@@ -45,6 +50,17 @@ CREATE TABLE IF NOT EXISTS conversations (
     PRIMARY KEY (agent, context_id, account)
 );
 CREATE INDEX IF NOT EXISTS conversations_by_change ON conversations (changed_ns);
+-- ancestors: ids of tasks, separated by spaces
+-- journal: the name of the file of its journal
+CREATE TABLE IF NOT EXISTS open_turns (
+    task_id TEXT NOT NULL, number INTEGER NOT NULL,
+    agent TEXT NOT NULL, context_id TEXT NOT NULL, account TEXT NOT NULL, place INTEGER NOT NULL,
+    request TEXT NOT NULL, ancestors TEXT NOT NULL, journal TEXT NOT NULL,
+    PRIMARY KEY (task_id, number)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS open_turns_by_place
+    ON open_turns (agent, context_id, account, place);
+CREATE INDEX IF NOT EXISTS open_turns_by_request ON open_turns (request);
 """
 _FIND_CHECKPOINT: Final = (
     "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints"
@@ -70,6 +86,20 @@ _DELETE_BATCH: Final = (
     " (SELECT rowid FROM writes WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
 )
 _BATCH_SIZE: Final = 20
+_FIND_PLACE: Final = "SELECT place FROM open_turns WHERE task_id = ? AND number = ?"
+_FIND_PLACES: Final = (
+    "SELECT min(place), max(place), max(CASE WHEN request = ? THEN place END) FROM open_turns"
+    " WHERE agent = ? AND context_id = ? AND account = ?"
+)
+_ADD_TURN: Final = "INSERT INTO open_turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_LIST_TURNS: Final = (
+    "SELECT agent, context_id, account, task_id, number, ancestors, place, journal FROM open_turns"
+)
+_LIST_CONVERSATION: Final = (
+    f"{_LIST_TURNS} WHERE agent = ? AND context_id = ? AND account = ? ORDER BY place"
+)
+_LIST_REQUEST: Final = f"{_LIST_TURNS} WHERE request = ?"
+_LIST_JOURNAL: Final = f"{_LIST_TURNS} WHERE journal = ?"
 # The conversations in checkpoint files of earlier builds. Their namespaces were their accounts.
 _FIND_EARLIER: Final = (
     "SELECT thread_id, checkpoint_ns, type, checkpoint, metadata FROM checkpoints"
@@ -93,15 +123,24 @@ CONVERSATION_FILE: Final = "conversations.sqlite"
 """The file of conversations, in the folder of the journals."""
 
 
-async def open_sqlite_memory(journal: Path, keyring: Keyring | None = None) -> AgentMemory:
+async def open_sqlite_memory(
+    journal: Path, keyring: Keyring | None = None, local: LocalTurns | None = None
+) -> AgentMemory:
     """Return the memory of the agents of a journal in a file, which this process owns.
 
-    `keyring` belongs to the data directory. It encrypts content if it has data keys.
+    `keyring` belongs to the data directory. It encrypts content if it has data keys. The journals
+    of a process share `local`.
+
+    Raises:
+        JournalUnavailableError: the open turns of the journal can't be read.
     """
     encryption = Encryption(keyring)
     checkpoints = SqliteCheckpoints(checkpoint_path(journal), encryption)
-    conversations = SqliteConversations(journal.parent / CONVERSATION_FILE, encryption)
-    memory = _build_memory(checkpoints, conversations)
+    conversations = SqliteConversations(
+        journal.parent / CONVERSATION_FILE, encryption, journal=journal.name
+    )
+    memory = _build_memory(checkpoints, conversations, local)
+    await memory.order.load()
     try:
         await _import_conversations(checkpoints, conversations)
     except JournalUnavailableError as error:
@@ -112,7 +151,7 @@ async def open_sqlite_memory(journal: Path, keyring: Keyring | None = None) -> A
 
 def open_memory_of_process() -> AgentMemory:
     """Return a memory that ends with the process, for hosts without a data directory."""
-    return _build_memory(SqliteCheckpoints(None), SqliteConversations(None))
+    return _build_memory(SqliteCheckpoints(None), SqliteConversations(None), None)
 
 
 def checkpoint_path(journal: Path) -> Path:
@@ -121,13 +160,18 @@ def checkpoint_path(journal: Path) -> Path:
 
 
 def _build_memory(
-    checkpoints: "SqliteCheckpoints", conversations: "SqliteConversations"
+    checkpoints: "SqliteCheckpoints",
+    conversations: "SqliteConversations",
+    local: LocalTurns | None,
 ) -> AgentMemory:
+    order = TurnOrder(conversations, local or LocalTurns())
+
     async def close() -> None:
+        order.close()
         checkpoints.file.close()
         conversations.file.close()
 
-    return AgentMemory(checkpoints, conversations, close)
+    return AgentMemory(checkpoints, conversations, order, close)
 
 
 class Encryption:
@@ -250,8 +294,14 @@ class SqliteCheckpoints:
 class SqliteConversations:
     """A `ConversationStore` in a file that all hosts of a data directory share."""
 
-    def __init__(self, path: Path | None, encryption: Encryption | None = None) -> None:
-        """Without a path, the conversations are in memory."""
+    def __init__(
+        self, path: Path | None, encryption: Encryption | None = None, *, journal: str = ""
+    ) -> None:
+        """Without a path, the conversations are in memory.
+
+        `journal` is the name of the file of the journal, in the same folder.
+        """
+        self._journal = journal
         self.file: SqliteFile = SqliteFile(path, _prepare_conversations, _clean_conversations)
         self.encryption: Encryption = encryption or Encryption()
 
@@ -299,6 +349,69 @@ class SqliteConversations:
             return changed.rowcount > 0
 
         return await self.file.write(work)
+
+    async def take_ticket(self, turn: Turn) -> Ticket:
+        """Return the ticket of a turn; see `ConversationStore`."""
+
+        def work(connection: sqlite3.Connection) -> Ticket:
+            lowest, highest, shared = connection.execute(
+                _FIND_PLACES, (turn.request, *turn.key)
+            ).fetchone()
+            present = connection.execute(_FIND_PLACE, (turn.task_id, turn.number)).fetchone()
+            if present is not None:
+                return Ticket(turn, present[0], present[0] == lowest)
+            place = shared or (highest or 0) + 1
+            ancestors = " ".join(turn.ancestors)
+            row = (turn.task_id, turn.number, *turn.key, place, turn.request, ancestors)
+            connection.execute(_ADD_TURN, (*row, self._journal))
+            return Ticket(turn, place, lowest is None or place == lowest)
+
+        return await self.file.write(work)
+
+    async def list_tickets(self, key: ConversationKey) -> Sequence[Ticket]:
+        """Return the tickets of a conversation; see `ConversationStore`.
+
+        If the file of a journal is gone, its tickets are removed.
+        """
+        rows = await self._list(_LIST_CONVERSATION, key)
+        gone = {row[-1] for row in rows if not self._has_journal(row[-1])}
+        if gone:
+            await self.file.write(
+                lambda connection: connection.executemany(
+                    "DELETE FROM open_turns WHERE journal = ?", [(journal,) for journal in gone]
+                )
+            )
+        rows = [row for row in rows if row[-1] not in gone]
+        return [_build_ticket(row, is_first=row[6] == rows[0][6]) for row in rows]
+
+    async def list_tickets_below(self, task_id: str, request: str) -> Sequence[Ticket]:
+        """Return the tickets below a task; see `ConversationStore`."""
+        tickets = map(_build_ticket, await self._list(_LIST_REQUEST, (request,)))
+        return [ticket for ticket in tickets if task_id in ticket.turn.ancestors]
+
+    async def list_own_tickets(self) -> Sequence[Ticket]:
+        """Return the tickets of this journal; see `ConversationStore`."""
+        if self.file.path is None or not self.file.path.exists():
+            # A host without conversations makes no file.
+            return []
+        return [_build_ticket(row) for row in await self._list(_LIST_JOURNAL, (self._journal,))]
+
+    async def remove_ticket(self, task_id: str, number: int) -> None:
+        """Remove the ticket of a turn; see `ConversationStore`."""
+        statement = "DELETE FROM open_turns WHERE task_id = ? AND number <= ?"
+        await self.file.write(lambda connection: connection.execute(statement, (task_id, number)))
+
+    async def _list(self, query: str, values: tuple[str, ...]) -> list[_TurnRow]:
+        return await self.file.read(lambda connection: connection.execute(query, values).fetchall())
+
+    def _has_journal(self, name: str) -> bool:
+        return self.file.path is None or self.file.path.with_name(name).exists()
+
+
+def _build_ticket(row: _TurnRow, *, is_first: bool = False) -> Ticket:
+    agent, context_id, account, task_id, number, ancestors, place, _ = row
+    key = ConversationKey(agent, context_id, account)
+    return Ticket(Turn(key, task_id, number, tuple(ancestors.split())), place, is_first)
 
 
 async def _import_conversations(

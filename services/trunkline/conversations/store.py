@@ -90,10 +90,37 @@ class StoredState(NamedTuple):
     body: bytes
 
 
-class ConversationStore(Protocol):
-    """The latest states of conversations, which the hosts of a mesh share.
+class Turn(NamedTuple):
+    """A turn of a conversation."""
 
-    A state is deleted after 90 days without a change.
+    key: ConversationKey
+    task_id: str
+    number: int
+    """The number of the turn within its task."""
+    ancestors: tuple[str, ...] = ()
+    """The ids of the tasks above its task, from the first task of the request down."""
+
+    @property
+    def request(self) -> str:
+        """The first task of the request, whose turns in one conversation run together."""
+        return self.ancestors[0] if self.ancestors else self.task_id
+
+
+class Ticket(NamedTuple):
+    """The place of an open turn in the order of its conversation."""
+
+    turn: Turn
+    place: int
+    """Lower places are first. The turns of one request share a place."""
+    is_first: bool
+    """True if no open turn of the conversation has a lower place. That stays true."""
+
+
+class ConversationStore(Protocol):
+    """The latest states of conversations, and their open turns, which the hosts of a mesh share.
+
+    A state is deleted after 90 days without a change. A ticket belongs to the journal of its turn.
+    It stays until it is removed, or until the journal is deleted.
     """
 
     async def find(self, key: ConversationKey) -> StoredState | None:
@@ -105,4 +132,27 @@ class ConversationStore(Protocol):
 
         Return False if another turn was faster; the state is unchanged then.
         """
+        ...
+
+    async def take_ticket(self, turn: Turn) -> Ticket:
+        """Return the ticket of a turn, which is made if the turn has none.
+
+        Its place is behind all open turns, or beside those of its request.
+        """
+        ...
+
+    async def list_tickets(self, key: ConversationKey) -> Sequence[Ticket]:
+        """Return the tickets of a conversation, those with the lowest place first."""
+        ...
+
+    async def list_tickets_below(self, task_id: str, request: str) -> Sequence[Ticket]:
+        """Return the tickets of the tasks that a task of a request called, directly or not."""
+        ...
+
+    async def list_own_tickets(self) -> Sequence[Ticket]:
+        """Return the tickets of this journal."""
+        ...
+
+    async def remove_ticket(self, task_id: str, number: int) -> None:
+        """Remove the ticket of a turn, and tickets that earlier turns of the task have left."""
         ...

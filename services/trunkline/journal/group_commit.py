@@ -8,11 +8,13 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from trunkline.core.task_states import TERMINAL, state_name
 from trunkline.errors import (
     FencedError,
+    InvalidArgumentError,
     MessageKeyReusedError,
     TaskEndedError,
+    TaskExistsError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import BatchSealer, Draft, build_draft
+from trunkline.journal.events import BatchSealer, Draft, build_draft, parse_journal_id
 from trunkline.journal.fold import merge_metadata
 from trunkline.journal.store import (
     AliasName,
@@ -112,6 +114,51 @@ class PendingWebhook(NamedTuple):
 
 
 Pending = PendingDrafts | PendingAppend | PendingCreate | PendingAlias | PendingWebhook
+
+
+def is_storable(text: str) -> bool:
+    """Return whether every store accepts a text: it has no NUL and no half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def check_texts(**texts: str) -> None:
+    """Check texts that are columns of a store, by the names of their fields.
+
+    Raises:
+        InvalidArgumentError: a text can't be stored.
+    """
+    for field_name, text in texts.items():
+        if not is_storable(text):
+            raise InvalidArgumentError(field_name, "must have no NUL and no unpaired surrogate")
+
+
+def check_pending(pending: Pending) -> None:
+    """Check the texts of a write that become columns of a store.
+
+    Raises:
+        InvalidArgumentError: a text can't be stored.
+    """
+    if isinstance(pending, PendingCreate):
+        created = pending.created.created
+        check_texts(
+            task_id=pending.task_id,
+            key=pending.key,
+            context_id=created.context_id,
+            account=created.account,
+            agent=created.agent,
+            parent=created.parent.task_id,
+            webhook="" if pending.webhook is None else pending.webhook.config_id,
+        )
+    elif isinstance(pending, PendingAlias):
+        check_texts(
+            account=pending.account,
+            alias=pending.alias,
+            task_id=pending.task_id,
+            replaces=pending.replaces,
+        )
+    elif isinstance(pending, PendingWebhook):
+        check_texts(task_id=pending.task_id, config_id=pending.config_id)
+
 
 Receiver: TypeAlias = (
     DraftSource
@@ -213,6 +260,10 @@ class CommitBuilder:
         key, task_id = pending.key, pending.task_id
         used = (self._keys.get(key) or self._committed.keys.get(key)) if key else None
         created = pending.created.created
+        if used is not None and parse_journal_id(used.task_id) != parse_journal_id(task_id):
+            if used.content_hash != pending.content_hash:
+                raise MessageKeyReusedError(created.message.message_id)
+            raise TaskExistsError(used.task_id)
         # If the key's task was deleted, the key counts as unused.
         if used is not None and (row := self._row(used.task_id)) is not None:
             if used.content_hash != pending.content_hash:
@@ -285,6 +336,8 @@ class CommitBuilder:
                 state = status.state
                 has_time = status.HasField("timestamp")
                 status_time_ns = status.timestamp.ToNanoseconds() if has_time else self._time_ns
+                if not -(2**63) <= status_time_ns < 2**63:
+                    raise InvalidArgumentError("timestamp", "must be in the years 1678 to 2261")
         return replace(
             row,
             state=state,

@@ -32,7 +32,9 @@ from trunkline.journal.group_commit import (
     PendingAppend,
     PendingCreate,
     PendingDrafts,
+    check_pending,
     fail_write,
+    is_storable,
 )
 from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.measurements import count_failed_commit, record_commit
@@ -56,6 +58,8 @@ _TAILS_BYTES: Final = 16 * 1024 * 1024
 # The number of ended tasks' rows in memory.
 _ENDED_ROWS: Final = 1024
 _RETENTION: Final = Retention()
+# The time for the last commit of a journal that is closed.
+_CLOSE_S: Final = 5.0
 
 
 class Journal(TaskReader):
@@ -171,7 +175,8 @@ class Journal(TaskReader):
         within 24 hours. A webhook is stored in the same commit if the task is new.
 
         Errors of the future: MessageKeyReusedError (the key was used with another hash),
-        FencedError (another process has taken over), JournalUnavailableError.
+        InvalidArgumentError (a text has NUL or an unpaired surrogate), FencedError (another process
+        has taken over), JournalUnavailableError.
         """
         done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
         self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
@@ -227,22 +232,35 @@ class Journal(TaskReader):
         head = self._heads.get(task_id)
         return (await self.row(task_id)).head if head is None else head
 
+    def find_in_memory(self, task_id: str) -> TaskRow | None:
+        """Return the row of a task, with its current head, if the row is in memory.
+
+        The rows of all unfinished tasks are in memory, and those of the tasks that ended last.
+        """
+        row = self._unfinished.get(task_id)
+        if row is None:
+            row = self._ended_rows.get(task_id)
+            if row is not None:
+                self._ended_rows.move_to_end(task_id)
+            return row
+        head = self._heads[task_id]
+        if head != row.head:
+            row = self._unfinished[task_id] = replace(row, head=head)
+        return row
+
     async def row(self, task_id: str) -> TaskRow:
         """Return the row of a task, with its current head.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
-        row = self._unfinished.get(task_id)
+        row = self.find_in_memory(task_id)
         if row is None:
-            row = (await self._find_ended([task_id])).get(task_id)
+            found = await self._find_ended([task_id])
             # Its creation, and even its end, may have been published meanwhile.
-            row = row or self._unfinished.get(task_id) or self._ended_rows.get(task_id)
+            row = found.get(task_id) or self.find_in_memory(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
-        head = self._heads.get(task_id, row.head)
-        if head != row.head:
-            row = self._unfinished[task_id] = replace(row, head=head)
         return row
 
     def read_tail(
@@ -346,7 +364,11 @@ class Journal(TaskReader):
 
     async def _close(self, for_takeover: bool) -> None:  # noqa: FBT001
         if self._running is not None:
-            await asyncio.wait({self._running})
+            _, running = await asyncio.wait({self._running}, timeout=_CLOSE_S)
+            for writer in running:
+                # The store may be away. The next owner sees whether the last commit was stored.
+                writer.cancel()
+                await asyncio.wait({writer})
         self._subscribers.close(self._closed_error)
         await self._store.close(for_takeover=for_takeover)
 
@@ -376,6 +398,11 @@ class Journal(TaskReader):
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
             pending.receiver.set_exception(self._closed_error())
+            return
+        try:
+            check_pending(pending)
+        except InvalidArgumentError as error:
+            pending.receiver.set_exception(error)
             return
         if not self._pending:
             self._pending_since_s = perf_counter()
@@ -516,7 +543,8 @@ class Journal(TaskReader):
         for task_id in task_ids:
             row = self._ended_rows.get(task_id)
             if row is None:
-                unknown.append(task_id)
+                if is_storable(task_id):
+                    unknown.append(task_id)
             else:
                 self._ended_rows.move_to_end(task_id)
                 found[task_id] = row

@@ -8,6 +8,7 @@ from typing import Final
 from google.protobuf import timestamp_pb2
 
 from trunkline.errors import InvalidArgumentError
+from trunkline.journal.group_commit import check_texts
 from trunkline.journal.store import TaskFilter, TaskPage, TaskRow
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
@@ -16,7 +17,12 @@ MAX_PAGE_SIZE: Final = 100
 
 
 def parse_filter(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
-    """Return the filter of a request."""
+    """Return the filter of a request.
+
+    Raises:
+        InvalidArgumentError: a text has NUL or an unpaired surrogate.
+    """
+    check_texts(account=request.account, agent=request.agent, context_id=request.context_id)
     return TaskFilter(
         account=request.account,
         agent=request.agent,

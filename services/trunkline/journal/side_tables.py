@@ -3,7 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from trunkline.journal.group_commit import Pending, PendingAlias, PendingWebhook
+from trunkline.journal.group_commit import (
+    Pending,
+    PendingAlias,
+    PendingWebhook,
+    is_storable,
+)
 from trunkline.journal.store import JournalStore, WebhookRow
 
 
@@ -22,8 +27,8 @@ class AliasTable:
 
         The future resolves to the id of the task that the alias is bound to after the commit.
 
-        Errors of the future: FencedError (another process has taken over),
-        JournalUnavailableError.
+        Errors of the future: InvalidArgumentError (a text has NUL or an unpaired surrogate),
+        FencedError (another process has taken over), JournalUnavailableError.
         """
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._put(PendingAlias(account, alias, task_id, replaces, done))
@@ -35,6 +40,8 @@ class AliasTable:
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
+        if not is_storable(account) or not is_storable(alias):
+            return None
         return (await self._store.find_aliases([(account, alias)])).get((account, alias))
 
 
@@ -70,6 +77,8 @@ class WebhookTable:
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
+        if not is_storable(task_id):
+            return []
         return await self._store.find_webhooks(task_id=task_id, states=states, limit=limit)
 
     def _write(self, task_id: str, config_id: str, row: WebhookRow | None) -> asyncio.Future[None]:

@@ -274,7 +274,11 @@ class JournalStore(CommittedTasks, Protocol):
         ...
 
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
-        """Return those idempotency keys that are known and not expired at the age `now_ns`."""
+        """Return those idempotency keys that are known and not expired at the age `now_ns`.
+
+        A store that several hosts share has one task for each key, so the task may be in another
+        journal. A commit that uses such a key raises JournalUnavailableError.
+        """
         ...
 
     async def list_unfinished(self) -> list[TaskRow]:

@@ -10,6 +10,7 @@ from typing import Final
 from trunkline.core.task_states import StateValue
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_journal_id
+from trunkline.journal.group_commit import is_storable
 from trunkline.journal.store import JournalReader, LeaseState, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader
@@ -23,11 +24,11 @@ _CACHED: Final = 1024
 
 
 class StoredTasks(TaskReader):
-    """Reads tasks from the store while no host can be asked for them.
+    """Reads what is committed of tasks whose journals are not here.
 
-    An ended task is read at any time, because it gets no further events. The events of an
-    unfinished task are read as far as they are committed. Once a host has the task's journal, a
-    read at the head raises PeerUnavailableError, so that the caller continues there.
+    A reader that has all events of an unfinished task waits here while no host has the journal. If
+    a host has it, the read raises PeerUnavailableError, so that the reader continues there, with
+    events as soon as they are written.
 
     A read shows at least what was committed before it began. Leases are up to a second old. `run`
     must run while tasks are watched.
@@ -53,35 +54,13 @@ class StoredTasks(TaskReader):
         read_s, row = self._rows.get(task_id, (0.0, None))
         if row is not None and row.is_ended and time.monotonic() - read_s <= _FRESH_S:
             return row
-        rows = await self._store.find_rows([task_id])
+        rows = await self._store.find_rows([task_id]) if is_storable(task_id) else {}
         self._note_rows(rows.values())
         row = rows.get(task_id)
         if row is None:
             self._forget(task_id)
             raise TaskNotFoundError(task_id)
         return row
-
-    async def check_owner(self, row: TaskRow) -> TaskRow:
-        """Check that a task can be read here: it has ended, or no host has its journal.
-
-        Return its row, which may be newer than `row`.
-
-        Raises:
-            TaskNotFoundError: the task was deleted.
-            PeerUnavailableError: a host has the journal of the unfinished task.
-        """
-        if row.is_ended:
-            return row
-        lease = await self.find_lease(parse_journal_id(row.task_id))
-        if lease is None or not lease.is_live:
-            return row
-        # The host may have ended the task since the row was read.
-        row = await self.row(row.task_id)
-        if row.is_ended:
-            return row
-        # Callers outside the mesh must not learn the owner's name.
-        problem = "another host has the task's journal; send the request there"
-        raise PeerUnavailableError("this host", problem)
 
     async def find_lease(self, journal_id: str) -> LeaseState | None:
         """Return the lease on a journal, or None if the store does not have the journal."""
@@ -94,6 +73,8 @@ class StoredTasks(TaskReader):
 
     async def find_alias(self, account: str, alias: str) -> str | None:
         """Return the id of the task that an alias is bound to in any journal, or None."""
+        if not is_storable(account) or not is_storable(alias):
+            return None
         return (await self._store.find_aliases([(account, alias)])).get((account, alias))
 
     async def find_webhooks(self, task_id: str) -> Sequence[WebhookRow]:
@@ -129,7 +110,7 @@ class StoredTasks(TaskReader):
             PeerUnavailableError: a host has the journal.
         """
         while (row := await self.row(task_id)).head <= after and not row.is_ended:
-            await self.check_owner(row)
+            await self._check_open(row)
             self._is_watched.set()
             await self._subscribers.wait(task_id)
 
@@ -169,7 +150,13 @@ class StoredTasks(TaskReader):
                 self._subscribers.notify(task_id)
 
     async def _check_open(self, row: TaskRow) -> None:
-        await self.check_owner(row)
+        if row.is_ended:
+            return
+        lease = await self.find_lease(parse_journal_id(row.task_id))
+        if lease is not None and lease.is_live:
+            # Callers outside the mesh must not learn the owner's name.
+            problem = "another host has the task's journal; send the request there"
+            raise PeerUnavailableError("this host", problem)
 
     def _forget(self, task_id: str) -> None:
         super()._forget(task_id)

@@ -1,12 +1,10 @@
 """The deliveries that one of several processes makes from the message store in PostgreSQL.
 
-Deliveries are in partitions, and each partition belongs to one process under a lease by the
-database's clock. Within its partitions, a process has a queue for each recipient and priority, as
-the local store has.
+Deliveries are in partitions, and each partition belongs to one process under a lease. Within its
+partitions, a process has a queue for each recipient and priority, as the local store has.
 """
 
 import logging
-import math
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,12 +41,45 @@ _FIND_ALL: Final = """
 SELECT recipient, lane, min(position) FROM trunkline_deliveries
 WHERE state IN (1, 2) AND partition = ANY($1) GROUP BY recipient, lane
 """
-# Rows of processes that are gone are needed no longer after a day.
+# A process that makes no deliveries has no lease; its row is needed no longer after a day.
 _DELETE_PROCESSES: Final = (
-    "DELETE FROM trunkline_message_processes WHERE lease_until < clock_timestamp() - interval "
-    "'1 day' "
-    "AND process <> $1"
+    "DELETE FROM trunkline_message_processes WHERE process = ANY($1) "
+    "OR (renewals = 0 AND changed < now() - interval '1 day')"
 )
+
+
+class _LeaseWatch:
+    """Finds the processes whose leases are over, by its own clock and without theirs.
+
+    A lease is over if its process has not renewed it for so long. The clock moves on by at most
+    half a lease between two looks, so it stands still while the database is away and nobody can
+    renew a lease.
+    """
+
+    def __init__(self, process: str, lease_s: float) -> None:
+        self._process = process
+        self._lease_s = lease_s
+        self._clock_s = 0.0
+        self._looked_s = time.monotonic()
+        self._renewed: dict[str, tuple[int, float]] = {}
+
+    def find_live(self, renewals: Mapping[str, int]) -> list[str]:
+        """Return the processes with a lease, sorted, from the numbers of all renewals."""
+        now_s = time.monotonic()
+        self._clock_s += min(now_s - self._looked_s, self._lease_s / 2)
+        self._looked_s = now_s
+        before = self._renewed
+        self._renewed = {
+            process: before[process]
+            if before.get(process, (0, 0.0))[0] == number
+            else (number, self._clock_s)
+            for process, number in renewals.items()
+        }
+        return sorted(
+            process
+            for process, (_, renewed_s) in self._renewed.items()
+            if process == self._process or self._clock_s - renewed_s < self._lease_s
+        )
 
 
 @dataclass(slots=True)
@@ -73,9 +104,7 @@ class PostgresQueues:
         self._database = database
         self._codec = codec
         self._process = process
-        self._lease_s = lease_s
-        # When the partitions were shared last, by the monotonic clock.
-        self._shared_s = -math.inf
+        self._watch = _LeaseWatch(process, lease_s)
         self._epochs: dict[int, int] = {}
         self._unread: set[int] = set()
         # The number of the last change that was seen.
@@ -96,41 +125,37 @@ class PostgresQueues:
         Raises:
             JournalUnavailableError: nothing is changed, or this is not known.
         """
-        # If the database was away since the last time, nobody could renew a lease.
-        begun_s = time.monotonic()
-        may_expire = begun_s - self._shared_s < self._lease_s
         async with self._database.transaction() as connection:
             await lock_writes(connection)
             await connection.execute(
-                "INSERT INTO trunkline_message_processes (process, lease_until) "
-                "VALUES ($1, clock_timestamp() + make_interval(secs => $2)) "
-                "ON CONFLICT (process) DO UPDATE SET lease_until = excluded.lease_until",
+                "INSERT INTO trunkline_message_processes AS p (process, renewals) VALUES ($1, 1) "
+                "ON CONFLICT (process) DO UPDATE SET renewals = p.renewals + 1, "
+                "changed = excluded.changed",
                 self._process,
-                self._lease_s,
             )
-            live = await connection.fetch(
-                "SELECT process FROM trunkline_message_processes WHERE lease_until > "
-                "clock_timestamp() "
-                "ORDER BY process"
+            renewals = await connection.fetch(
+                "SELECT process, renewals FROM trunkline_message_processes WHERE renewals > 0"
             )
+            live = self._watch.find_live(dict(map(tuple, renewals)))
             rows = await connection.fetch(
                 "SELECT partition, owner, epoch FROM trunkline_message_partitions"
             )
-            changed = self._divide(rows, [name for (name,) in live], may_expire=may_expire)
+            changed = self._divide(rows, live)
             await connection.execute(
                 "UPDATE trunkline_message_partitions p SET owner = c.o, epoch = epoch + 1 "
                 "FROM unnest($1::integer[], $2::text[]) AS c (p, o) WHERE partition = c.p",
                 list(changed),
                 list(changed.values()),
             )
-            await connection.execute(_DELETE_PROCESSES, self._process)
+            await connection.execute(
+                _DELETE_PROCESSES, [row[0] for row in renewals if row[0] not in live]
+            )
         owned = {
             number: epoch + (number in changed)
             for number, owner, epoch in rows
             if changed.get(number, owner) == self._process
         }
         self._own(owned)
-        self._shared_s = begun_s
         return bool(changed)
 
     async def release(self) -> None:
@@ -169,14 +194,10 @@ class PostgresQueues:
             del self._in_flight[delivery.key]
             known[1].in_flight -= 1
 
-    def _divide(
-        self, rows: Iterable["asyncpg.Record"], live: Sequence[str], *, may_expire: bool
-    ) -> dict[int, str]:
+    def _divide(self, rows: Iterable["asyncpg.Record"], live: Sequence[str]) -> dict[int, str]:
         """Return the new owners of the partitions that this process takes or gives back."""
         own = [number for number, owner, _ in rows if owner == self._process]
-        free = [
-            number for number, owner, _ in rows if not owner or (may_expire and owner not in live)
-        ]
+        free = [number for number, owner, _ in rows if owner not in live]
         rank, count = live.index(self._process), len(live)
         share = PARTITIONS // count + (rank < PARTITIONS % count)
         given: dict[int, str] = dict.fromkeys(own[share:], "")

@@ -332,9 +332,8 @@ class PostgresMessageStore:
         while True:
             rows = await self._database.fetch(
                 "SELECT position FROM trunkline_messages m WHERE create_ns < $1 AND NOT EXISTS "
-                "(SELECT 1 "
-                "FROM trunkline_deliveries d WHERE d.position = m.position AND d.state IN (1, "
-                "2)) LIMIT $2",
+                "(SELECT 1 FROM trunkline_deliveries d WHERE d.position = m.position AND d.state "
+                "IN (1, 2)) LIMIT $2",
                 int(before * _NANO),
                 _WRITE_LIMIT,
             )
@@ -353,18 +352,14 @@ class PostgresMessageStore:
 
         async def work(batch: MessageBatch) -> int:
             rows = await batch.connection.fetch(
-                "WITH ended AS (DELETE FROM trunkline_messages m WHERE position = ANY($1) AND "
-                "NOT EXISTS "
-                "(SELECT 1 FROM trunkline_deliveries d WHERE d.position = m.position AND "
-                "d.state IN (1, 2)) "
-                "RETURNING position, account, envelope_id, create_ns), "
-                "noted AS (INSERT INTO trunkline_deleted_messages (account, envelope_id, "
-                "create_ns) "
-                "SELECT account, envelope_id, create_ns FROM ended "
-                "ON CONFLICT (account, envelope_id) DO UPDATE SET create_ns = excluded.create_ns), "
-                "gone AS (DELETE FROM trunkline_deliveries USING ended "
-                "WHERE trunkline_deliveries.position = ended.position) "
-                "SELECT position FROM ended",
+                "WITH ended AS (DELETE FROM trunkline_messages m WHERE position = ANY($1) AND NOT "
+                "EXISTS (SELECT 1 FROM trunkline_deliveries d WHERE d.position = m.position AND "
+                "d.state IN (1, 2)) RETURNING position, account, envelope_id, create_ns), noted "
+                "AS (INSERT INTO trunkline_deleted_messages (account, envelope_id, create_ns) "
+                "SELECT account, envelope_id, create_ns FROM ended ON CONFLICT (account, "
+                "envelope_id) DO UPDATE SET create_ns = excluded.create_ns), gone AS (DELETE FROM "
+                "trunkline_deliveries d USING ended WHERE d.position = ended.position) SELECT "
+                "position FROM ended",
                 positions,
             )
             return len(rows)
@@ -376,9 +371,8 @@ class PostgresMessageStore:
     async def join(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
         """Add a member; see `MessageStore.join`."""
         statement = (
-            "INSERT INTO trunkline_room_members (account, room, member, join_ns) VALUES ($1, "
-            "$2, $3, $4) "
-            "ON CONFLICT DO NOTHING RETURNING member"
+            "INSERT INTO trunkline_room_members (account, room, member, join_ns) VALUES ($1, $2, "
+            "$3, $4) ON CONFLICT DO NOTHING RETURNING member"
         )
         values = (account, room, member, time.time_ns())
         return await self._change_members(account, room, statement, values, notice)
@@ -505,8 +499,7 @@ class PostgresMessageStore:
         rows = await self._database.fetch(
             " ".join(
                 (
-                    # A column of ours.
-                    f"SELECT position, {column} AS number "  # noqa: S608
+                    f"SELECT position, {column} AS number",
                     "FROM trunkline_messages AS messages WHERE",
                     conditions,
                     f"AND {column} > ${count + 1} ORDER BY {column} LIMIT ${count + 2}",

@@ -31,9 +31,10 @@ SCHEMA: Final = Schema(
             "INSERT INTO trunkline_message_counters VALUES (1, 0, 0, 0)",
             # commits: the number of the process's last write, which tells whether a write was
             # stored whose answer was lost
+            # renewals: of its lease; 0 if it makes no deliveries
             "CREATE TABLE trunkline_message_processes (process text PRIMARY KEY, "
-            "lease_until timestamptz NOT NULL, commits bigint NOT NULL DEFAULT 0) "
-            "WITH (fillfactor = 50)",
+            "commits bigint NOT NULL DEFAULT 0, renewals bigint NOT NULL DEFAULT 0, "
+            "changed timestamptz NOT NULL DEFAULT now()) WITH (fillfactor = 50)",
             # epoch: changes with the owner
             "CREATE TABLE trunkline_message_partitions (partition integer PRIMARY KEY, "
             "owner text NOT NULL DEFAULT '', epoch bigint NOT NULL DEFAULT 0)",
@@ -51,22 +52,20 @@ SCHEMA: Final = Schema(
             "CREATE INDEX trunkline_messages_by_correlation ON trunkline_messages (account, "
             "correlation_id, position)",
             "CREATE INDEX trunkline_messages_by_causation ON trunkline_messages (account, "
-            "causation_id) "
-            "WHERE causation_id <> ''",
+            "causation_id) WHERE causation_id <> ''",
             "CREATE INDEX trunkline_messages_by_room ON trunkline_messages (account, room, "
             "position) WHERE room <> ''",
             "CREATE INDEX trunkline_messages_by_time ON trunkline_messages (create_ns)",
             "CREATE INDEX trunkline_messages_by_change ON trunkline_messages (change)",
             # partition: by account, recipient and conversation
-            "CREATE TABLE trunkline_deliveries (position bigint, recipient text, lane integer "
-            "NOT NULL, "
-            "partition integer NOT NULL, account text NOT NULL, correlation_id text NOT NULL, "
-            "state integer NOT NULL, attempt_count integer NOT NULL, task_id text NOT NULL, "
-            "not_before double precision NOT NULL, attempts bytea NOT NULL, "
-            "update_ns bigint NOT NULL, PRIMARY KEY (position, recipient)) WITH (fillfactor = 70)",
-            "CREATE INDEX open_deliveries ON trunkline_deliveries (recipient, lane, position) "
-            "WHERE state IN (1, 2)",
-            "CREATE INDEX open_conversations ON trunkline_deliveries "
+            "CREATE TABLE trunkline_deliveries (position bigint, recipient text, lane integer NOT "
+            "NULL, partition integer NOT NULL, account text NOT NULL, correlation_id text NOT "
+            "NULL, state integer NOT NULL, attempt_count integer NOT NULL, task_id text NOT NULL, "
+            "not_before double precision NOT NULL, attempts bytea NOT NULL, update_ns bigint NOT "
+            "NULL, PRIMARY KEY (position, recipient)) WITH (fillfactor = 70)",
+            "CREATE INDEX trunkline_open_deliveries ON trunkline_deliveries (recipient, lane, "
+            "position) WHERE state IN (1, 2)",
+            "CREATE INDEX trunkline_open_conversations ON trunkline_deliveries "
             "(account, correlation_id, recipient, position) WHERE state IN (1, 2)",
             "CREATE TABLE trunkline_deleted_messages (account text, envelope_id text, "
             "create_ns bigint NOT NULL, PRIMARY KEY (account, envelope_id))",
@@ -106,13 +105,10 @@ def message_place(position: int) -> str:
 
 
 def number_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[object]]:
-    """Return the SQL conditions for a filter with numbered marks from $1 on, and their values.
-
-    They are those of SQLite, on the table of messages under the name `messages`.
-    """
-    conditions, values = build_conditions(account, query)
+    """Return the SQL conditions for a filter with numbered marks from $1 on, and their values."""
+    conditions, values = build_conditions(account, query, prefix="trunkline_")
     numbers = count(1)
-    parts = conditions.replace("FROM deliveries", "FROM trunkline_deliveries").split("?")
+    parts = conditions.split("?")
     numbered = "".join(f"{part}${next(numbers)}" for part in parts[:-1]) + parts[-1]
     return numbered, values
 

@@ -21,10 +21,7 @@ _WRITE_LIMIT: Final = 500
 # The longest time for which callers wait to learn whether their writes were stored.
 _DOUBT_LIMIT_S: Final = 60.0
 _LOCK: Final = (
-    "SELECT position, change, open_count, "
-    # A process that is frozen or cut off within its transaction would stop all others.
-    "set_config('idle_in_transaction_session_timeout', '5s', true) "
-    "FROM trunkline_message_counters WHERE one = 1 FOR UPDATE"
+    "SELECT position, change, open_count FROM trunkline_message_counters WHERE one = 1 FOR UPDATE"
 )
 
 
@@ -33,7 +30,7 @@ async def lock_writes(connection: Connection) -> tuple[int, int, int]:
 
     Return the last position, the last change and the number of open deliveries.
     """
-    ((position, change, open_count, _),) = await connection.fetch(_LOCK)
+    ((position, change, open_count),) = await connection.fetch(_LOCK)
     return position, change, open_count
 
 

@@ -50,7 +50,9 @@ CREATE TABLE IF NOT EXISTS agents (name TEXT PRIMARY KEY, seen_ns INTEGER NOT NU
 -- The last position and change, which outlive deleted messages.
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """)
-_HAS_DELIVERY: Final = "EXISTS (SELECT 1 FROM deliveries d WHERE d.position = messages.position"
+_HAS_DELIVERY: Final = (
+    "EXISTS (SELECT 1 FROM {prefix}deliveries d WHERE d.position = messages.position"
+)
 
 
 def _clamp(nanoseconds: int) -> int:
@@ -58,8 +60,14 @@ def _clamp(nanoseconds: int) -> int:
     return min(max(nanoseconds, -(2**63)), 2**63 - 1)
 
 
-def build_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[object]]:
-    """Return the SQL conditions for a filter, and their values."""
+def build_conditions(
+    account: str, query: EnvelopeFilter, *, prefix: str = ""
+) -> tuple[str, list[object]]:
+    """Return the SQL conditions for a filter, and their values.
+
+    `prefix` begins the names of the tables. The table of messages has the alias `messages`.
+    """
+    has_delivery = _HAS_DELIVERY.format(prefix=prefix)
     columns: list[tuple[str, object]] = [
         ("account = ?", account),
         ("envelope_id = ?", query.envelope_id),
@@ -76,13 +84,13 @@ def build_conditions(account: str, query: EnvelopeFilter) -> tuple[str, list[obj
     conditions = [condition for condition, _ in chosen]
     values = [value for _, value in chosen]
     if query.recipient:
-        conditions.append(f"(recipient = ? OR {_HAS_DELIVERY} AND d.recipient = ?))")
+        conditions.append(f"(recipient = ? OR {has_delivery} AND d.recipient = ?))")
         values += [query.recipient] * 2
     if query.participant:
-        conditions.append(f"(? IN (sender, recipient) OR {_HAS_DELIVERY} AND d.recipient = ?))")
+        conditions.append(f"(? IN (sender, recipient) OR {has_delivery} AND d.recipient = ?))")
         values += [query.participant] * 2
     if query.states:
         marks = ", ".join("?" * len(query.states))
-        conditions.append(f"{_HAS_DELIVERY} AND d.state IN ({marks}))")
+        conditions.append(f"{has_delivery} AND d.state IN ({marks}))")
         values += query.states
     return " AND ".join(conditions), values

@@ -1,4 +1,4 @@
-"""The database of a process, if its settings name one."""
+"""The database of a process, if its settings name one, and what is in it or in files."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.core.settings import Settings
 from trunkline.core.small_files import FolderFiles, SmallFiles
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
@@ -16,32 +16,22 @@ if TYPE_CHECKING:
 async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase | None"]:
     """Yield the database of the setting `store`, or None if the stores are files.
 
+    A process that starts before the database waits for it.
+
     Raises:
         ConfigurationError: the database can't be used with these settings.
     """
     database = create_database(settings)
-    async with nullcontext() if database is None else database as opened:
-        yield opened
-
-
-def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
-    """Return the small files of the database, or without one of the data directory."""
     if database is None:
-        return FolderFiles(settings.data_dir)
-    from trunkline.core.postgres.small_files import PostgresFiles
-
-    return PostgresFiles(database)
-
-
-@asynccontextmanager
-async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
-    """Yield the small files, for a process that needs the database for nothing else.
-
-    Raises:
-        ConfigurationError: the database can't be used with these settings.
-    """
-    async with open_database(settings) as database:
-        yield find_small_files(settings, database)
+        yield None
+        return
+    async with database:
+        try:
+            await database.wait_until_reachable()
+        except JournalUnavailableError as error:
+            problem = f"can't be used: {database.name} says: {error.problem}"
+            raise ConfigurationError("store", problem) from error
+        yield database
 
 
 def create_database(settings: Settings) -> "PostgresDatabase | None":
@@ -64,3 +54,26 @@ def create_database(settings: Settings) -> "PostgresDatabase | None":
         problem = "needs the package asyncpg; install `trunkline[postgres]`"
         raise ConfigurationError("store", problem) from None
     return PostgresDatabase(settings.store)
+
+
+def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
+    """Return the small files of the database, or without one of the data directory."""
+    if database is None:
+        return FolderFiles(settings.data_dir)
+    from trunkline.core.postgres.small_files import PostgresFiles
+
+    return PostgresFiles(database)
+
+
+@asynccontextmanager
+async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
+    """Yield the small files, for a process that needs the database for nothing else.
+
+    It does not wait for the database.
+
+    Raises:
+        ConfigurationError: the database can't be used with these settings.
+    """
+    database = create_database(settings)
+    async with nullcontext() if database is None else database:
+        yield find_small_files(settings, database)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.conversations.memory import AgentMemory
 from trunkline.conversations.sqlite import checkpoint_path, open_sqlite_memory
+from trunkline.conversations.turn_order import LocalTurns
 from trunkline.core.encryption import Keyring, open_keyring
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -59,6 +60,7 @@ class HostJournals:
         self._folder = settings.data_dir / "journals"
         self._settings = settings
         self._reported: set[str] = set()
+        self._local_turns = LocalTurns()
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
         )
@@ -246,10 +248,10 @@ class HostJournals:
     async def _open_memory(self, path: Path, store: JournalStore) -> AgentMemory:
         """Open what the agents of a journal remember."""
         if self._database is None:
-            return await open_sqlite_memory(path, self._keyring)
+            return await open_sqlite_memory(path, self._keyring, self._local_turns)
         from trunkline.conversations.postgres import open_postgres_memory
 
-        return await open_postgres_memory(self._database, store.id, store.epoch)
+        return await open_postgres_memory(self._database, store.id, store.epoch, self._local_turns)
 
     def _open_blobs(self, store: JournalStore, path: Path) -> BlobStore:
         """Return the store of the files of a journal's tasks."""

@@ -82,6 +82,7 @@ class JournalHost:
     async def __aenter__(self) -> Self:
         recovery = Recovery(self.executions, self.terminator, self.deadlines)
         reserved = recovery.reserve()
+        running = [row.task_id for row, execution in reserved if execution is not None]
         await self._push_configs.outbox.open(self.journal)
         await self._group.__aenter__()
         self._background_tasks = [
@@ -91,6 +92,8 @@ class JournalHost:
             self._group.create_task(self._orphans.run()),
             self._group.create_task(sweep(self.files, self.executions.has)),
         ]
+        for removal in self._memory.order.keep(running):
+            self._start(removal)
         return self
 
     async def __aexit__(
@@ -105,6 +108,7 @@ class JournalHost:
         self.deadlines.close()
         # Writers that wait for a retry get an error.
         self.flush_scheduler.close()
+        self._memory.order.close()
         for task in self._background_tasks:
             task.cancel()
         for execution in self.executions.all():
@@ -171,8 +175,16 @@ class JournalHost:
         )
 
     def _on_release(self, execution: TaskExecution) -> None:
-        """Handle the release of an execution: its deadline, its open children, its late answers."""
+        """Handle the release of an execution.
+
+        Ends its place in the conversation, its deadline, its open children, and its late answers.
+        """
         turn = execution.turn
+        is_leaving = turn is not None and turn.pause.is_leaving
+        if not is_leaving and not self.lost.is_set():
+            removal = self._memory.order.end_turn(execution.task_id)
+            if removal is not None:
+                self._start(removal)
         if turn is None or turn.state_value not in INTERRUPTED:
             self.deadlines.discard(execution.task_id)
         if turn is not None and turn.state_value in TERMINAL and turn.children.all:

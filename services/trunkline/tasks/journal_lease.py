@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from trunkline.core.runtime import sleep_until_tick
@@ -23,6 +24,8 @@ class JournalLease:
         self._journal = journal
         self._lease_s = lease_s
         self._on_lost = on_lost
+        # The end of the lease by the clock of this process.
+        self._until_s = math.inf
         instruments.JOURNALS_HELD.watch(self, JournalLease._count_held)
         for reason in ("", JournalUnavailableError.reason):
             instruments.LEASE_RENEWALS.begin(reason)
@@ -32,16 +35,35 @@ class JournalLease:
         if self.lost.is_set():
             raise journal_moved_error()
 
+    @property
+    def is_renewed(self) -> bool:
+        """Whether the lease has not ended by the clock of this host."""
+        return asyncio.get_running_loop().time() <= self._until_s
+
+    def check_renewed(self) -> None:
+        """Check that no other host may take over the journal, so that it may get new work.
+
+        Raises:
+            PeerUnavailableError: the lease is lost or released.
+            JournalUnavailableError: the lease has ended, and could not be renewed so far.
+        """
+        self.check()
+        if not self.is_renewed:
+            problem = "its lease has ended, and this host can't renew it; try again later"
+            raise JournalUnavailableError(self._journal.id, problem)
+
     async def renew_until_lost(self) -> None:
         """Renew the lease until it is lost, or this call is canceled."""
         loop = asyncio.get_running_loop()
-        was_renewed, until_s = True, loop.time() + self._lease_s
+        was_renewed, self._until_s = True, loop.time() + self._lease_s
         while not self.lost.is_set():
+            # The store measures the lease from a later time.
+            sent_s = loop.time()
             try:
                 await self._journal.renew_lease(self._lease_s)
                 instruments.LEASE_RENEWALS.add(1, "")
-                self._log_gap(loop.time() - until_s)
-                was_renewed, until_s = True, loop.time() + self._lease_s
+                self._log_gap(loop.time() - self._until_s)
+                was_renewed, self._until_s = True, sent_s + self._lease_s
             except FencedError:
                 self.mark_lost()
                 return

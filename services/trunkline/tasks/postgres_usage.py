@@ -29,22 +29,20 @@ _SCHEMA: Final = Schema(
     ],
 )
 _SAVE: Final = (
-    "INSERT INTO trunkline_usage (host, period, account, caller, model, input_tokens, "
-    "output_tokens, cost) "
-    "SELECT $1, p, a, c, m, i, o, n FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], "
-    "$6::bigint[], $7::bigint[], $8::bigint[]) AS total (p, a, c, m, i, o, n) "
-    "ON CONFLICT (period, account, caller, model, host) DO UPDATE SET "
+    "INSERT INTO trunkline_usage AS usage (host, period, account, caller, model, input_tokens, "
+    "output_tokens, cost) SELECT $1, p, a, c, m, i, o, n FROM unnest($2::text[], $3::text[], "
+    "$4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[]) AS total (p, a, c, m, i, "
+    "o, n) ON CONFLICT (period, account, caller, model, host) DO UPDATE SET "
     # A lost connection's statement may end after a later one.
-    "input_tokens = greatest(trunkline_usage.input_tokens, excluded.input_tokens), "
-    "output_tokens = greatest(trunkline_usage.output_tokens, excluded.output_tokens), "
-    "cost = greatest(trunkline_usage.cost, excluded.cost)"
+    "input_tokens = greatest(usage.input_tokens, excluded.input_tokens), "
+    "output_tokens = greatest(usage.output_tokens, excluded.output_tokens), "
+    "cost = greatest(usage.cost, excluded.cost)"
 )
 _READ: Final = (
     "SELECT coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint, "
     "coalesce(sum(cost), 0)::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) "
-    "WITH ORDINALITY AS key (period, account, caller, model, number) "
-    "LEFT JOIN trunkline_usage USING (period, account, caller, model) GROUP BY number ORDER BY "
-    "number"
+    "WITH ORDINALITY AS key (period, account, caller, model, number) LEFT JOIN trunkline_usage "
+    "USING (period, account, caller, model) GROUP BY number ORDER BY number"
 )
 _LIST: Final = (
     "SELECT period, account, caller, model, sum(input_tokens)::bigint, sum(output_tokens)::bigint, "

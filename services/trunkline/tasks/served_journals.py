@@ -106,7 +106,8 @@ class ServedJournals:
         """Whether callers should choose this host for new tasks."""
         primary = self.primary
         is_ending = self._is_leaving or self._is_draining or primary.lost.is_set()
-        return not is_ending and primary.flush_scheduler.error is None
+        is_written = primary.lease.is_renewed and primary.flush_scheduler.error is None
+        return is_written and not is_ending
 
     def begin_leaving(self) -> None:
         """Note that other hosts continue the tasks of all journals once this host ends.
@@ -133,16 +134,15 @@ class ServedJournals:
     async def get_reader(self, task_id: str, account: str) -> tuple[TaskReader, TaskRow]:
         """Return a reader of a task of the account, and the task's row.
 
-        The task may be of a journal that no host has.
+        If hosts share a store, the task may be of any journal in it.
 
         Raises:
             TaskNotFoundError: the account has no such task.
-            PeerUnavailableError: another host has the journal.
+            PeerUnavailableError: another host has the journal, and hosts do not share a store.
             JournalUnavailableError: the journal can't be read.
         """
         if self.stored is not None and parse_journal_id(task_id) not in self.hosts:
-            row = await get_account_row(self.stored, task_id, account)
-            return self.stored, await self.stored.check_owner(row)
+            return self.stored, await get_account_row(self.stored, task_id, account)
         host = self.get(task_id)
         return host.journal, await host.get_account_row(task_id, account)
 
@@ -182,7 +182,7 @@ class ServedJournals:
         Raises:
             TaskNotFoundError, TaskEndedError, TaskHostGoneError: as `acquire`.
             PeerUnavailableError: it is shutting down, or does not have the journal.
-            JournalUnavailableError: the journal can't be written.
+            JournalUnavailableError: the journal can't be written, or its lease has ended.
         """
         if message.task_id:
             host = await self.acquire(message.task_id, submission.account)
@@ -194,7 +194,7 @@ class ServedJournals:
             host = found
         else:
             host = self.primary
-        host.lease.check()
+        host.lease.check_renewed()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
             # Running tasks may finish during the drain, so their calls of children are allowed.

@@ -314,14 +314,19 @@ class SubmitHandler:
         """
         task_id = submission.task_id or self._journal.new_task_id()
         account = submission.account or ANONYMOUS_ACCOUNT
-        is_new = await self._find_own_row(task_id, account) is None
-        if self._budgets is not None and is_new:
-            await self._budgets.check(account, submission.caller)
-        # Comes first: after the look-up of the row below, no await may come before the reservation.
-        stored = await self._files.store_message(task_id, message)
+        is_root = not submission.HasField("parent")
+        existing = await find_row(self._journal, task_id) if submission.task_id else None
+        if existing is None:
+            if self._budgets is not None:
+                await self._budgets.check(account, submission.caller)
+            stored = await self._files.store_message(task_id, message)
+            timeout_s = await self._find_timeout_s(agent, stored, is_root=is_root)
+            # The same message may have created the task meanwhile. No await may come between this
+            # look-up and the reservation.
+            existing = self._journal.find_in_memory(task_id)
+        if existing is not None:
+            return _attach_to(existing, account)
         if submission.task_id:
-            if (existing := await self._find_own_row(task_id, account)) is not None:
-                return SubmitResult(task_id, 1, existing.head, is_new=False)
             earlier = self._executions.find(task_id)
             if earlier is not None and earlier.created is not None:
                 if earlier.turn is None or earlier.turn.account != account:
@@ -329,9 +334,7 @@ class SubmitHandler:
                 return earlier, None
         name = agent.card.name
         tree = admit_task(name, submission, self._settings.tree)
-        self._admissions.check(name, account, is_child=submission.HasField("parent"))
-        is_root = not submission.HasField("parent")
-        timeout_s = await self._find_timeout_s(agent, stored, is_root=is_root)
+        self._admissions.check(name, account, is_child=not is_root)
         created = build_task_created(
             name, task_id, stored, submission, timeout_s=timeout_s, envelope=envelope
         )
@@ -496,16 +499,6 @@ class SubmitHandler:
             may_reply=may_reply,
         )
 
-    async def _find_own_row(self, task_id: str, account: str) -> TaskRow | None:
-        """Return the row of a task, or None if there is no such task.
-
-        Raises:
-            TaskNotFoundError: the task belongs to another account.
-        """
-        if await find_row(self._journal, task_id) is None:
-            return None
-        return await get_account_row(self._journal, task_id, account)
-
     async def _find_timeout_s(
         self, agent: Agent, message: message_pb2.Message, *, is_root: bool
     ) -> float | None:
@@ -568,6 +561,17 @@ class SubmitHandler:
                 "a message to a task that works", "wait until it asks, or start another task"
             )
         return row
+
+
+def _attach_to(row: TaskRow, account: str) -> SubmitResult:
+    """Return the result of a submission whose task exists.
+
+    Raises:
+        TaskNotFoundError: the task belongs to another account.
+    """
+    if row.account != account:
+        raise TaskNotFoundError(row.task_id)
+    return SubmitResult(row.task_id, 1, row.head, is_new=False)
 
 
 async def _get_created(execution: TaskExecution) -> SubmitResult:

@@ -169,7 +169,7 @@ async def _serve(role: str, *peers: str) -> None:
     await server.serve_forever()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the event loop factory of Trunkline's own processes: uvloop if installed."""
     try:
         import uvloop
@@ -179,5 +179,5 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(*sys.argv[1:]))

@@ -146,8 +146,8 @@ class S3Place(PostgresPlace):
     async def damage(self, reference: Reference) -> None:
         assert self.bucket is not None
         (row, *_) = await self.database.fetch(
-            "SELECT object, blob_chunks.size_bytes FROM trunkline_blob_chunks JOIN "
-            "trunkline_blobs USING (content) "
+            "SELECT object, chunk.size_bytes FROM trunkline_blob_chunks AS chunk "
+            "JOIN trunkline_blobs USING (content) "
             "WHERE task_id = $1 AND blob_id = $2 ORDER BY position DESC",
             *reference,
         )

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -24,6 +25,14 @@ from harness.mesh.processes import free_address
 from harness.network.nodes import LOCAL, Node
 
 _START_TIMEOUT_S: Final = "60"
+_CHANGE_USER: Final = """
+import os, sys
+user, group, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+os.setgroups(())
+os.setgid(group)
+os.setuid(user)
+os.execv(program, sys.argv[3:])
+"""
 _numbers = count(1)
 
 
@@ -175,25 +184,27 @@ class PostgresServer:
         return processes
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
-        prefix, identity = self._identity()
         subprocess.run(
-            (*prefix, self._programs / program, "-D", self._data, *arguments),
+            (*self._command(), self._programs / program, "-D", self._data, *arguments),
             check=check,
             cwd=self._folder,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=None if check else subprocess.DEVNULL,
-            **identity,
         )
 
-    def _identity(self) -> tuple[Sequence[str], dict[str, Any]]:
-        """Return what runs a program at the node, and not as root, which PostgreSQL refuses."""
+    def _command(self) -> Sequence[str]:
+        """Return the command that runs another one at the node, as a user that is not root.
+
+        PostgreSQL refuses root. A change of the user by `subprocess` would fork, which gRPC's
+        threads do not survive.
+        """
         if not self._user:
-            return self._node.entry, {}
+            return self._node.entry
         entry = pwd.getpwnam(self._user)
         if self._node.entry:
-            return self._node.run_as(entry.pw_uid, entry.pw_gid), {}
-        return (), {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+            return self._node.run_as(entry.pw_uid, entry.pw_gid)
+        return (sys.executable, "-c", _CHANGE_USER, str(entry.pw_uid), str(entry.pw_gid))
 
 
 @asynccontextmanager

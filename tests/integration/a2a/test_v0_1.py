@@ -33,7 +33,9 @@ async def bridged(
 ) -> AsyncIterator[BridgedMesh]:
     settings = Settings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("v0_1"), settings) as mesh:
-        await mesh.mesh.join(echo, gate.agent())
+        # With two replicas of each agent, so that a client's id has to find its task.
+        for _ in range(2):
+            await mesh.mesh.join(echo, gate.agent())
         yield mesh
 
 
@@ -142,7 +144,7 @@ async def test_a_message_after_an_unfinished_binding_creates_its_task(
     """The bridge died between the binding and the message."""
     directory = bridged.mesh.directory
     promised = allocate_task_id(directory.choose_host("echo"))
-    client = directory.client_for_agent("echo")
+    client = directory.client_for_task(promised)
     await client.tasks.SetTaskAlias(
         task_service_pb2.SetTaskAliasRequest(
             account="anonymous", alias="echo/chosen-12", task_id=promised

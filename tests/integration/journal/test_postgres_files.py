@@ -11,7 +11,7 @@ from harness.journal.blob_places import pattern
 from harness.journal.builders import TASK, created, group, row, stored
 from harness.journal.postgres_server import PostgresServer, new_database
 from trunkline.core.postgres import PostgresDatabase
-from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.errors import FencedError
 from trunkline.journal.artifacts import Reference
 from trunkline.journal.artifacts.postgres import PostgresBlobStore
 from trunkline.journal.postgres import PostgresCatalog
@@ -116,23 +116,26 @@ async def test_files_of_a_deleted_journal_are_removed(database: PostgresDatabase
     await store.close()
 
 
-async def test_an_upload_continues_after_the_server_was_killed() -> None:
+async def test_uploads_and_downloads_wait_while_the_server_is_killed_and_started() -> None:
     server = await asyncio.to_thread(PostgresServer)
     async with PostgresDatabase(server.url) as database:
         store = await PostgresCatalog(database).open("journal")
         blobs = open_blobs(database, store)
         reference = Reference.create(f"{store.id}-1", "a")
+
         async with blobs.open_writer(reference) as writer:
             await writer.write(CONTENT[:600_000])
             await asyncio.to_thread(server.kill)
-            with pytest.raises(JournalUnavailableError):
-                await writer.write(CONTENT[600_000:])
-        await asyncio.to_thread(server.start)
-
-        async with blobs.open_writer(reference) as writer:
-            assert writer.offset == 512 * 1024
-            await writer.write(CONTENT[writer.offset :])
+            async with asyncio.TaskGroup() as group:
+                group.create_task(writer.write(CONTENT[600_000:]))
+                await asyncio.to_thread(server.start)
             await writer.finish(SHA256)
-        assert await read(blobs, reference) == CONTENT
+        async with aclosing(blobs.read(reference)) as chunks:
+            content = await anext(chunks)
+            await asyncio.to_thread(server.kill)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.to_thread(server.start))
+                content += b"".join([chunk async for chunk in chunks])
+        assert content == CONTENT
         await store.close()
     await asyncio.to_thread(server.remove)

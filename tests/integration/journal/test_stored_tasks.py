@@ -9,6 +9,7 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created, fold_batches, message
 from harness.journal.postgres_server import new_database
+from harness.polling import poll
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import Settings
 from trunkline.errors import (
@@ -50,18 +51,16 @@ class Mesh:
         blobs = PostgresBlobStore(self.database, store.id, store.epoch)
         return Journal(store, await store.list_unfinished(), blobs=blobs)
 
-    async def lose(self, task_id: str, journal: Journal) -> None:
+    async def lose(self, journal: Journal) -> None:
         """Let the host of a journal die, and let its lease end."""
         await journal.close(for_takeover=True)
+        stored = self.host.journals.stored
+        assert stored is not None
         # A lease that was read a moment ago counts as live for a second.
-        async with asyncio.timeout(LONG_S):
-            while True:
-                try:
-                    await self.host.snapshot(task_id, account="acme")
-                except PeerUnavailableError:
-                    await asyncio.sleep(0.05)
-                else:
-                    return
+        await poll(
+            lambda: stored.find_lease(journal.id),
+            lambda lease: lease is not None and not lease.is_live,
+        )
 
     async def take_over(self, _journal_id: str) -> None:
         """Take over the journal `gone`, as `Takeover.take_at_once` does."""
@@ -159,16 +158,33 @@ async def test_cursors_and_accounts_are_checked_as_at_the_owner(mesh: Mesh) -> N
         await mesh.host.watch(task_id, account="other", after=0)
     with pytest.raises(TaskNotFoundError):
         await mesh.host.snapshot("nobodyss-0123456789abcdef", account="acme")
+    with pytest.raises(TaskNotFoundError):
+        await mesh.host.snapshot(f"{task_id}\0", account="acme")
+    assert await mesh.host.resolve_alias("acme", "\0") == ""
 
 
-async def test_an_unfinished_task_is_left_to_the_owner_that_lives(mesh: Mesh) -> None:
+async def test_each_event_can_be_read_elsewhere_as_soon_as_it_is_written(mesh: Mesh) -> None:
     journal = await mesh.open("lives")
     task_id = await begin_task(journal)
-    with pytest.raises(PeerUnavailableError):
-        await mesh.host.snapshot(task_id, account="acme")
-    # Nobody learns from the error that the task of another account exists.
+    for number in range(20):
+        await write(journal, task_id, append("story", f"{number} "))
+        snapshot = await mesh.host.snapshot(task_id, account="acme")
+        assert snapshot == await journal.snapshot(task_id)
+    await end_task(journal, task_id)
+    ended = await mesh.host.snapshot(task_id, account="acme")
+    assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED
+    await journal.close()
+
+
+async def test_a_live_watch_is_left_to_the_owner(mesh: Mesh) -> None:
+    journal = await mesh.open("lives")
+    task_id = await begin_task(journal)
+    watch = await mesh.host.watch(task_id, account="acme", after=0)
+    batches = aiter(watch)
+    assert count(await anext(batches)) == [1, 2]
+    await wait_until_moved(batches)
     with pytest.raises(TaskNotFoundError):
-        await mesh.host.snapshot(task_id, account="other")
+        await mesh.host.watch(task_id, account="other", after=0)
     await journal.close()
 
 
@@ -221,7 +237,7 @@ async def test_an_orphan_is_canceled_where_it_can_be_taken_over(mesh: Mesh) -> N
     with pytest.raises(TaskNotFoundError):
         await mesh.host.cancel(task_id, account="other")
 
-    await mesh.lose(task_id, journal)
+    await mesh.lose(journal)
     # Another host runs its agents.
     with pytest.raises(TaskHostGoneError) as caught:
         await mesh.host.cancel(task_id, account="acme")

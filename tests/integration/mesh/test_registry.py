@@ -149,6 +149,19 @@ async def test_any_number_of_hosts_may_run_an_agent(
     assert {directory.choose_host("math").host_id for _ in range(100)} == {"h-2", "h-3"}
 
 
+async def test_the_newest_complete_card_of_the_replicas_is_the_agent_s(
+    client: RegistryClient, directory: Directory
+) -> None:
+    for number, is_pending in enumerate((False, False, True)):
+        replica = host(f"h-{number}", "math")
+        replica.agents[0].card.version = str(number)
+        replica.agents[0].card_pending = is_pending
+        await client.register(replica)
+    await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
+    assert directory.get_agent("math").card.version == "1"
+    assert [agent.card.version for agent in directory.list_agents().values()] == ["1"]
+
+
 async def test_a_renewal_reports_the_load_to_the_directories(
     client: RegistryClient, directory: Directory
 ) -> None:
@@ -477,6 +490,55 @@ async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
     assert excinfo.value.peer == "h-1.example:50051"
     with pytest.raises(AgentNotFoundError):
         directory.get_agent("math")
+
+
+def with_store(
+    name: str, *agents: str, journal_id: str, store_id: str
+) -> registry_service_pb2.Host:
+    member = host(name, *agents, journal_id=journal_id)
+    member.store_id = store_id
+    return member
+
+
+async def test_a_task_of_a_host_that_left_is_read_at_a_host_of_the_same_store(
+    client: RegistryClient, directory: Directory
+) -> None:
+    await client.register(with_store("h-1", "math", journal_id="aaaaaaaa", store_id="one"))
+    await client.register(with_store("h-2", "echo", journal_id="bbbbbbbb", store_id="one"))
+    await client.register(with_store("h-3", "math", journal_id="cccccccc", store_id="two"))
+    await client.register(host("h-4", "math", journal_id="dddddddd"))
+    await directory.wait_until(lambda d: len(d.hosts) == 4, timeout_s=PATIENCE_S)
+    assert directory.get_task_host("aaaaaaaa-0123456789abcdef").host_id == "h-1"
+    groups = directory.group_by_store(directory.hosts)
+    assert sorted(sorted(names(group)) for group in groups) == [["h-1", "h-2"], ["h-3"], ["h-4"]]
+
+    await client.deregister("h-1")
+    await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
+    assert directory.get_task_host("aaaaaaaa-0123456789abcdef").host_id == "h-2"
+    # A host that can continue the task is preferred.
+    await client.register(with_store("h-5", "math", journal_id="eeeeeeee", store_id="one"))
+    await directory.wait_until(lambda d: len(d.hosts) == 4, timeout_s=PATIENCE_S)
+    for _ in range(10):
+        assert directory.get_task_host("aaaaaaaa-0123456789abcdef").host_id == "h-5"
+
+    await client.deregister("h-2")
+    await client.deregister("h-5")
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    with pytest.raises(PeerUnavailableError, match="the task's host has left"):
+        directory.get_task_host("aaaaaaaa-0123456789abcdef")
+
+
+async def test_a_task_of_a_host_that_does_not_answer_is_read_elsewhere(
+    client: RegistryClient, directory: Directory, channels: ChannelPool
+) -> None:
+    await client.register(with_store("h-1", "math", journal_id="aaaaaaaa", store_id="one"))
+    await client.register(with_store("h-2", "echo", journal_id="bbbbbbbb", store_id="one"))
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    breaker = channels.breakers.get("h-1.example:50051")
+    while breaker.state == "closed":
+        breaker.on_failure("refused")
+    assert directory.get_task_host("aaaaaaaa-0123456789abcdef").host_id == "h-2"
+    assert names(directory.group_by_store(directory.hosts)[0]) == ["h-2", "h-1"]
 
 
 @asynccontextmanager

@@ -28,7 +28,10 @@ from harness.mesh.host_processes import (
 )
 from harness.mesh.processes import Services
 from harness.polling import poll, wait_for
-from trunkline.v1 import message_pb2, message_service_pb2, part_pb2
+from trunkline.core.backoff import Backoff
+from trunkline.errors import JournalUnavailableError
+from trunkline.mesh.client.resuming_stream import allocate_task_id
+from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, registry_service_pb2
 
 # A takeover may take two leases. The rest is for a machine that is busy.
 LEASE_S = float(QUICK["TRUNKLINE_LEASE_S"])
@@ -103,19 +106,53 @@ async def test_top_shows_each_replica_with_its_tasks(tmp_path: Path) -> None:
         assert waiting.keys() == {services.address("echo"), services.address("second")}
 
 
+async def test_a_message_makes_one_task_whichever_replicas_get_it(tmp_path: Path) -> None:
+    async with new_database() as url, replicas(tmp_path, "second", store=url) as (_, caller):
+        targets = caller.directory.list_replicas("echo")
+
+        async def submit(number: int, host: registry_service_pb2.Host) -> str:
+            message = message_pb2.Message(
+                message_id=f"m-{number}",
+                role=message_pb2.ROLE_USER,
+                parts=[part_pb2.Part(text="hello")],
+            )
+            backoff = Backoff(first_s=0.01, limit_s=0.1)
+            while True:
+                task_id = allocate_task_id(host)
+                submission = message_service_pb2.Submission(idempotent=True, task_id=task_id)
+                try:
+                    async with caller.directory.submit(
+                        "echo", message=message, submission=submission, patience_s=PATIENCE_S
+                    ) as turn:
+                        async for _ in turn:
+                            pass
+                        return turn.task_id
+                except JournalUnavailableError:
+                    # Two replicas stored it at the same time.
+                    await backoff.pause()
+
+        for number in range(20):
+            async with asyncio.TaskGroup() as group:
+                submits = [group.create_task(submit(number, host)) for host in targets]
+            tasks = {each.result() for each in submits}
+            assert len(tasks) == 1
+            # A repeated message finds it, too.
+            assert {await submit(number, host) for host in targets} == tasks
+
+
 @pytest.mark.parametrize("harm", ["kill", "drain"])
 async def test_streams_of_a_replica_that_is_gone_end_exactly(tmp_path: Path, harm: str) -> None:
-    await harm_a_replica(tmp_path, harm)
+    await check_streams_survive(tmp_path, harm)
 
 
 async def test_streams_of_a_killed_replica_end_exactly_with_journals_in_postgresql(
     tmp_path: Path,
 ) -> None:
     async with new_database() as url:
-        await harm_a_replica(tmp_path, "kill", store=url)
+        await check_streams_survive(tmp_path, "kill", store=url)
 
 
-async def harm_a_replica(folder: Path, harm: str, *, store: str = "") -> None:
+async def check_streams_survive(folder: Path, harm: str, *, store: str = "") -> None:
     """Kill or drain one of three replicas under 20 streams, and assert that all end exactly."""
     async with replicas(folder, "second", "third", store=store) as (services, caller):
         await services.start("bridge", "bridge", "--default", "echo")

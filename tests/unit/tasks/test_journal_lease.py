@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 
-QUICK = Settings(lease_s=0.03)
+QUICK = Settings(lease_s=0.3)
 
 
 class FailingJournal(Journal):
@@ -35,18 +36,25 @@ class FailingJournal(Journal):
         await super().renew_lease(lease_s)
 
 
-async def test_a_temporary_renewal_failure_ends_nothing(tmp_path: Path) -> None:
+async def test_a_host_takes_no_work_between_the_end_of_its_lease_and_a_renewal(
+    tmp_path: Path,
+) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
     journal = FailingJournal(SqliteStore.open(tmp_path / "journal.db"), [])
     journal.problem = JournalUnavailableError("journal.db", "the disk is full")
     async with TaskHost(journal, [define(quiet)], settings=QUICK) as host:
-        async with asyncio.timeout(30):
-            for _ in range(3):
-                await journal.attempts.acquire()
+        await asyncio.sleep(QUICK.lease_s * 1.1)
+        with pytest.raises(JournalUnavailableError, match="its lease has ended"):
+            await finish(host)
         journal.problem = None
-        snapshot = await finish(host)
+        snapshot = None
+        async with asyncio.timeout(30):
+            while snapshot is None:
+                await journal.attempts.acquire()
+                with suppress(JournalUnavailableError):
+                    snapshot = await finish(host)
         assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
     await journal.close()
 

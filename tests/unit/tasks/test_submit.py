@@ -1,12 +1,14 @@
 """Submission is idempotent, limited, and survives the end of a host."""
 
 import asyncio
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts
 from harness.polling import wait_for
+from trunkline.agents.authoring import FunctionAgent
 from trunkline.core.task_states import StateValue
 from trunkline.errors import (
     MessageKeyReusedError,
@@ -61,6 +63,41 @@ async def test_one_key_makes_one_task(open_host: OpenHost, direct_replies: bool)
     assert sum(submit.result().is_new for submit in submits) == 1
     # The code of the other submissions is stopped, and their places are free.
     await wait_for(lambda: not host.journals.primary.executions.all())
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLimit(FunctionAgent):
+    """An agent that reads its time limit from a store, as a workflow does."""
+
+    async def find_time_limit_s(self, message: message_pb2.Message) -> float | None:
+        """Return no limit, after other submissions had their turn."""
+        await asyncio.sleep(0.01)
+        return None
+
+
+async def test_one_task_id_makes_one_task_though_its_time_limit_is_read_meanwhile(
+    open_host: OpenHost,
+) -> None:
+    turns = 0
+
+    async def count_turns(task: TaskContext) -> str:
+        nonlocal turns
+        turns += 1
+        return "done"
+
+    defined = define(count_turns, direct_replies=True)
+    host = await open_host(
+        SlowLimit(**{field.name: getattr(defined, field.name) for field in fields(defined)})
+    )
+    named = message_service_pb2.Submission(task_id=host.journal.new_task_id())
+    async with asyncio.TaskGroup() as group:
+        submits = [group.create_task(accept(host, message(), named)) for _ in range(5)]
+    assert {submit.result().task_id for submit in submits} == {named.task_id}
+    await host.wait_turn(named.task_id)
+    assert turns == 1
+    stranger = message_service_pb2.Submission(task_id=named.task_id, account="another")
+    with pytest.raises(TaskNotFoundError):
+        await accept(host, message(), stranger)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
+    TaskExistsError,
     TaskNotFoundError,
     UnsupportedOperationError,
 )
@@ -240,7 +241,7 @@ class Operations:
                     return_immediately=request.configuration.return_immediately,
                     timeout_s=_BLOCKING_LIMIT_S,
                 )
-            except (PeerUnavailableError, PeerTimeoutError) as error:
+            except (PeerUnavailableError, PeerTimeoutError, TaskExistsError) as error:
                 extra = {"agent": caller.agent, "reason": error.reason}
                 logger.info("send.repeated", extra=extra)
         async with self._directory.submit(

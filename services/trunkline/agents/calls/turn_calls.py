@@ -466,10 +466,12 @@ class TurnCalls:
 
 def _load_continuation(turn: TurnRuntime) -> Mapping[str, Any]:
     """Return what the turn before saved, if its code was stopped and this turn continues it."""
-    # Agents of frameworks have continuations of other forms.
-    with suppress(ValueError, KeyError, TypeError):
-        fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
-        return fields if isinstance(fields, dict) else {}
+    saved = turn.snapshot.continuation
+    if saved:
+        # Agents of frameworks have continuations of other forms.
+        with suppress(ValueError, KeyError, TypeError):
+            fields = json.loads(saved)[_CONTINUATION_KEY]
+            return fields if isinstance(fields, dict) else {}
     return {}
 
 

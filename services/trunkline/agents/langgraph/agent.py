@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias, Unpack
@@ -23,7 +23,7 @@ from trunkline.agents.langgraph.messages import build_human_message, get_data, l
 from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.agents.reasoning.checkpoint_types import find_graph_types
-from trunkline.agents.reasoning.conversation_lock import lock_conversation
+from trunkline.agents.reasoning.conversation_order import wait_for_earlier_turns
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime, get_turn_runtime
@@ -151,13 +151,13 @@ class _Runner:
             calls.set_site(lambda: _current_node() or f"turn-{task.turn}", GraphInterrupt)
         await turn.rewind()
         thread = open_task_thread(turn, saver, self.types)
-        lock = lock_conversation(turn) if self.memory else nullcontext()
         # Not before: a host that takes over a task without a thread would begin anew.
         turn.on_end(partial(self._delete_thread, turn, thread))
-        async with lock:
-            is_completed = await self._run(task, turn, thread)
-            if is_completed and self.memory:
-                await thread.save_conversation()
+        if self.memory:
+            await wait_for_earlier_turns(turn)
+        is_completed = await self._run(task, turn, thread)
+        if is_completed and self.memory:
+            await thread.save_conversation()
 
     async def _delete_thread(self, turn: TurnRuntime, thread: TaskThread) -> None:
         try:

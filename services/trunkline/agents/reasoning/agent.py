@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trunkline.agents.calls.tool_call import cancel_asking_tasks
 from trunkline.agents.calls.tool_questions import build_question_message
 from trunkline.agents.calls.tool_source import ToolListing, ToolSource
-from trunkline.agents.reasoning.conversation_lock import lock_conversation
+from trunkline.agents.reasoning.conversation_order import wait_for_earlier_turns
 from trunkline.agents.reasoning.models import Model, ModelChoice, open_model
 from trunkline.agents.reasoning.toolbox import Toolbox
 from trunkline.agents.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus, TurnResult
@@ -113,7 +113,8 @@ class ReasoningAgent(Agent):
 
         if self._graph is None:
             self._graph = build_graph()
-        async with lock_conversation(task), open_turn_checkpoints(task) as checkpoints:
+        await wait_for_earlier_turns(task)
+        async with open_turn_checkpoints(task) as checkpoints:
             if task.attempt > 1:
                 await task.rewind((checkpoints.state or {}).get("written"))
             listing = listing or await self._tools.list_tools(self._servers)

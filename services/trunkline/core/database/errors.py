@@ -4,7 +4,9 @@ import contextlib
 import sqlite3
 import struct
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -33,15 +35,31 @@ DAMAGED: Final = _PROBLEMS[sqlite3.SQLITE_CORRUPT]
 """The problem of a file whose content can't be read."""
 
 
-@contextlib.contextmanager
-def translate_errors(path: Path) -> Iterator[None]:
-    """Translate errors of SQLite, and of damaged content, to JournalUnavailableError."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise convert_error(path, error) from error
-    except (DecodeError, struct.error, UnicodeDecodeError) as error:
-        raise JournalUnavailableError(str(path), DAMAGED) from error
+# A class instead of a generator: every commit and every read enters such a block.
+class _TranslatedErrors:
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        if isinstance(exc_val, sqlite3.Error):
+            raise convert_error(self._path, exc_val) from exc_val
+        if isinstance(exc_val, DecodeError | struct.error | UnicodeDecodeError):
+            raise JournalUnavailableError(str(self._path), DAMAGED) from exc_val
+
+
+def translate_errors(path: Path) -> AbstractContextManager[None]:
+    """Translate errors of SQLite, and of damaged content, to JournalUnavailableError in a block."""
+    return _TranslatedErrors(path)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
 
+from trunkline.core.backoff import Backoff
 from trunkline.core.postgres.schema import Schema
 from trunkline.core.settings.postgres_url import describe_postgres_url
 from trunkline.errors import JournalUnavailableError
@@ -106,6 +108,29 @@ class PostgresDatabase:
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
+
+    async def wait_until_reachable(self) -> None:
+        """Wait until the database accepts connections.
+
+        Raises:
+            JournalUnavailableError: it refuses the user, the password or the name of the database.
+        """
+        backoff = Backoff()
+        is_reported = False
+        while True:
+            try:
+                connection = await self.connect()
+            except JournalUnavailableError as error:
+                if not _is_away(error.__cause__):
+                    raise
+                if not is_reported:
+                    extra = {"database": self.name, "problem": error.problem}
+                    logger.warning("database.awaited", extra=extra)
+                is_reported = True
+                await backoff.pause()
+            else:
+                connection.terminate()
+                return
 
     async def prepare(self, schema: Schema) -> None:
         """Create or check the tables of a store once in this process.
@@ -254,6 +279,22 @@ async def begin(connection: Connection) -> AsyncIterator[None]:
 def is_usable_after(error: BaseException) -> bool:
     """Return whether a connection can run further statements after this error in a block."""
     return isinstance(error, Exception) and not isinstance(error, _LOST)
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Return whether a later connection may succeed without a change of the settings."""
+    if isinstance(error, (ssl.SSLError, FileNotFoundError, PermissionError)):
+        return False
+    return isinstance(
+        error,
+        (
+            OSError,
+            asyncpg.CannotConnectNowError,
+            asyncpg.PostgresConnectionError,
+            asyncpg.TooManyConnectionsError,
+            asyncpg.TargetServerAttributeNotMatched,
+        ),
+    )
 
 
 async def _reset_nothing(_connection: object) -> None:

@@ -36,7 +36,7 @@ class PostgresFiles:
 
     def locate(self, path: str) -> str:
         """Return the place of a file for people; see `SmallFiles`."""
-        return f"{path} in the table small_files of {self._database.name}"
+        return f"{path} in the table trunkline_small_files of {self._database.name}"
 
     async def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if there is none."""

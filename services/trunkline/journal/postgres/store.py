@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from typing import Final
 
+import asyncpg
 from google.protobuf.message import DecodeError
 
 from trunkline.core.database.process import boot_id
@@ -62,23 +63,31 @@ _WRITE_TASKS: Final = (
     "metadata = r.m, ended_ns = r.e FROM fence, unnest($19::text[], $20::smallint[], "
     "$21::bigint[], $22::bigint[], $23::bytea[], $24::bigint[]) AS r (i, s, st, h, m, e) "
     "WHERE task_id = r.i), "
-    "used AS (INSERT INTO trunkline_submission_keys (journal_id, key, content_hash, task_id, "
-    "expires_ns) "
-    "SELECT $1, k, h, i, e FROM fence, unnest($25::text[], $26::text[], $27::text[], "
-    "$28::bigint[]) AS r (k, h, i, e) ON CONFLICT (journal_id, key) DO UPDATE "
-    "SET content_hash = excluded.content_hash, task_id = excluded.task_id, "
-    "expires_ns = excluded.expires_ns)"
+    # A key of another journal is taken only once it has expired there.
+    "claimed AS (INSERT INTO trunkline_submission_keys AS u (journal_id, key, content_hash, "
+    "task_id, expires_ns) SELECT $1, k, h, i, e FROM fence, unnest($25::text[], $26::text[], "
+    "$27::text[], $28::bigint[]) AS r (k, h, i, e) ORDER BY k ON CONFLICT (key) DO UPDATE "
+    "SET journal_id = $1, content_hash = excluded.content_hash, task_id = excluded.task_id, "
+    "expires_ns = excluded.expires_ns WHERE u.journal_id = $1 OR u.expires_ns <= "
+    "(SELECT extract(epoch FROM now() - created) * 1000000000 FROM trunkline_journals AS j "
+    "WHERE j.journal_id = u.journal_id) RETURNING key)"
 )
 
 
-def _fence(*writes: str) -> str:
+# Divides by zero if another journal has a key, so that nothing is written.
+_IF_CLAIMED: Final = (
+    "SELECT held, 1 / CASE WHEN (SELECT count(*) FROM claimed) = cardinality($25::text[]) "
+    "THEN 1 ELSE 0 END FROM fence"
+)
+
+
+def _fence(*writes: str, select: str = "SELECT held FROM fence") -> str:
     """Return one statement of these writes, which returns a row if FENCE does."""
-    tables = ", ".join((f"fence AS ({FENCE})", *writes))
-    return " ".join(("WITH", tables, "SELECT held FROM fence"))
+    return " ".join(("WITH", ", ".join((f"fence AS ({FENCE})", *writes)), select))
 
 
 _COMMIT_EVENTS: Final = _fence(_WRITE_EVENTS)
-_COMMIT_TASKS: Final = _fence(_WRITE_EVENTS, _WRITE_TASKS)
+_COMMIT_TASKS: Final = _fence(_WRITE_EVENTS, _WRITE_TASKS, select=_IF_CLAIMED)
 
 
 class PostgresStore(PostgresTasks):
@@ -146,13 +155,21 @@ class PostgresStore(PostgresTasks):
     async def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
         commit = self._commit_all if group.aliases or group.webhooks else self._commit
-        await self._writer.write(lambda connection, fence: commit(connection, fence, group))
+        try:
+            await self._writer.write(lambda connection, fence: commit(connection, fence, group))
+        except JournalUnavailableError as error:
+            if isinstance(error.__cause__, asyncpg.DivisionByZeroError):
+                problem = "another host is storing a submission with the same key; try again"
+                raise JournalUnavailableError(self._database.name, problem) from error
+            raise
 
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
         """Return those idempotency keys that have not expired; see `JournalStore`."""
         rows = await self._database.fetch(
-            "SELECT key, content_hash, task_id, expires_ns FROM trunkline_submission_keys "
-            "WHERE journal_id = $1 AND key = ANY($2) AND expires_ns > $3",
+            "SELECT key, content_hash, task_id, expires_ns FROM trunkline_submission_keys AS u "
+            "JOIN trunkline_journals USING (journal_id) WHERE key = ANY($2) AND expires_ns > "
+            "CASE WHEN u.journal_id = $1 THEN $3::bigint "
+            "ELSE extract(epoch FROM now() - created) * 1000000000 END",
             self.id,
             list(keys),
             now_ns,
@@ -220,6 +237,7 @@ class PostgresStore(PostgresTasks):
 
         async def work(connection: Connection) -> None:
             for table in (
+                "trunkline_submission_keys",
                 "trunkline_folds",
                 "trunkline_tasks",
                 "trunkline_aliases",

@@ -79,14 +79,15 @@ _TABLES: Final = (
         snapshot bytea NOT NULL,
         forwarded text NOT NULL
     )""",
+    # A key belongs to one task of the mesh, whichever host gets the submission.
     """CREATE TABLE trunkline_submission_keys (
+        key text PRIMARY KEY,
         journal_id text NOT NULL,
-        key text NOT NULL,
         content_hash text NOT NULL,
         task_id text NOT NULL,
-        expires_ns bigint NOT NULL,
-        PRIMARY KEY (journal_id, key)
+        expires_ns bigint NOT NULL
     )""",
+    "CREATE INDEX trunkline_submission_keys_by_task ON trunkline_submission_keys (task_id)",
     """CREATE INDEX trunkline_submission_keys_by_expiry
         ON trunkline_submission_keys (journal_id, expires_ns)""",
     """CREATE TABLE trunkline_aliases (

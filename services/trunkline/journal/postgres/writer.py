@@ -123,9 +123,9 @@ class PostgresWriter:
             self.disconnect()
             if connection is None and not is_in_doubt:
                 raise
-            if connection is not None and _is_refused(error):
-                if self._database.adapt(error):
-                    return False
+            if self._database.adapt(error):
+                return False
+            if _is_refused(error, is_in_doubt=is_in_doubt):
                 problem = str(error) or type(error).__name__
                 raise JournalUnavailableError(self._database.name, problem) from error
             if not is_in_doubt:
@@ -160,11 +160,16 @@ class PostgresWriter:
             self._is_unreplicated = True
 
 
-def _is_refused(error: Exception) -> bool:
-    """Return whether the server refused the statement, so that this attempt stored nothing.
+def _is_refused(error: Exception, *, is_in_doubt: bool) -> bool:
+    """Return whether the server refused the statement, so that nothing is stored.
 
     The classes 08 and 57P mean that the connection or the server is gone. Transactions of the class
-    40 are tried again.
+    40 are tried again. If an earlier attempt is in doubt, an error says nothing about it, so only
+    errors that every attempt gets count.
     """
     sqlstate = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
-    return bool(sqlstate) and not str(sqlstate).startswith(("08", "57P", "40"))
+    if not sqlstate:
+        return False
+    if is_in_doubt:
+        return sqlstate.startswith(("22", "23", "42", "54"))
+    return not sqlstate.startswith(("08", "57P", "40"))

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 from trunkline.journal.sqlite.row_cipher import RowCipher, webhook_place
@@ -34,7 +35,9 @@ def select_tasks(rest: str) -> str:
     return " ".join(("SELECT", _TASK_COLUMNS, "FROM tasks", rest))
 
 
-SELECT_TASK: Final = select_tasks("WHERE task_id = ?")
+# One query reads up to this many tasks. Its text depends on their number, so the limit keeps the
+# number of prepared statements below the size of the connection's cache.
+_TASKS_PER_QUERY: Final = 32
 # SQLite uses a partial index only if the query repeats the condition of the index literally.
 SELECT_UNFINISHED: Final = select_tasks("WHERE ended_ns = 0 ORDER BY create_time_ns")
 SELECT_NUMBERED: Final = SELECT_UNFINISHED.replace("SELECT", "SELECT number,", 1)
@@ -58,6 +61,25 @@ def parse_task(columns: Sequence[Any], cipher: RowCipher) -> TaskRow:
     if stage != TaskStage.READABLE:
         return replace(row, first_available=row.head + 1)
     return row if last is None or last == row.head else replace(row, head=last)
+
+
+@cache
+def select_by_id(count: int) -> str:
+    """Return a query for the rows of so many tasks."""
+    return select_tasks(f"WHERE task_id IN ({', '.join('?' * count)})")
+
+
+def read_tasks(
+    connection: sqlite3.Connection, task_ids: Iterable[str], cipher: RowCipher
+) -> list[TaskRow]:
+    """Return the rows of those tasks that exist, in any order."""
+    wanted = tuple(task_ids)
+    rows: list[TaskRow] = []
+    for begin in range(0, len(wanted), _TASKS_PER_QUERY):
+        some = wanted[begin : begin + _TASKS_PER_QUERY]
+        found = connection.execute(select_by_id(len(some)), some).fetchall()
+        rows += [parse_task(columns, cipher) for columns in found]
+    return rows
 
 
 def lacks_events(columns: Sequence[Any]) -> bool:

@@ -522,11 +522,7 @@ class SqliteStore:
 
     def _read_rows(self, connection: sqlite3.Connection, task_ids: Iterable[str]) -> list[TaskRow]:
         with translate_errors(self._path):
-            columns = [
-                connection.execute(statements.SELECT_TASK, (task_id,)).fetchone()
-                for task_id in task_ids
-            ]
-        return [statements.parse_task(row, self._cipher) for row in columns if row is not None]
+            return statements.read_tasks(connection, task_ids, self._cipher)
 
     def _set_stage(
         self, connection: sqlite3.Connection, task_ids: Iterable[str], stage: TaskStage

@@ -293,11 +293,10 @@ class Breakers:
             if name in self._breakers:
                 self._breakers[name].allow_probe()
 
-    def list_failing(self) -> frozenset[str]:
-        """Return the names of the peers that refuse calls, or of which the last call failed."""
-        return frozenset(
-            name for name, breaker in self._breakers.items() if breaker.has_failed_lately
-        )
+    def is_failing(self, name: str) -> bool:
+        """Return whether calls of a peer are refused, or the last one failed a moment ago."""
+        breaker = self._breakers.get(name)
+        return breaker is not None and breaker.has_failed_lately
 
     def states(self) -> Mapping[str, BreakerState]:
         """Return the state of each breaker by its peer's name."""

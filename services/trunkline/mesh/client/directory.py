@@ -22,12 +22,7 @@ from trunkline.journal.events import parse_journal_id
 from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE
-from trunkline.mesh.client.placement import (
-    Replica,
-    SubmissionCounts,
-    choose_replica,
-    rank_replicas,
-)
+from trunkline.mesh.client.placement import Placement
 from trunkline.mesh.client.resuming_stream import (
     PATIENCE_S,
     ResumingStream,
@@ -78,9 +73,7 @@ class Directory:
         # The hosts that served the journals last.
         self._journals: dict[str, registry_service_pb2.Host] = {}
         self._agents: dict[str, registry_service_pb2.AgentRegistration] = {}
-        # The hosts that run each agent, the newest registration last.
-        self._replicas: dict[str, list[registry_service_pb2.Host]] = {}
-        self._submissions = SubmissionCounts()
+        self._placement = Placement(channels.breakers.is_failing)
         self._problem: TrunklineError | None = None
         self._change_event = asyncio.Event()
         self._exit_stack = AsyncExitStack()
@@ -125,7 +118,7 @@ class Directory:
         return dict(sorted(self._agents.items()))
 
     def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
-        """Return an agent's registration, of several the newest.
+        """Return an agent's registration, of several the newest whose card is complete.
 
         Raises:
             AgentNotFoundError: no host has it.
@@ -138,7 +131,7 @@ class Directory:
     def list_replicas(self, name: str) -> Sequence[registry_service_pb2.Host]:
         """Return the hosts that run an agent, at least one; raises what `get_agent` raises."""
         self._check_agent(name)
-        return tuple(self._replicas[name])
+        return self._placement.list_hosts(name)
 
     def choose_host(
         self, agent: str, *, context_id: str = "", key: str = ""
@@ -152,13 +145,8 @@ class Directory:
         Raises:
             AgentNotFoundError, PeerUnavailableError: as `get_agent`.
         """
-        hosts = self.list_replicas(agent)
-        if len(hosts) == 1:
-            return hosts[0]
-        replicas = self._describe_replicas(agent)
-        chosen = choose_replica(tuple(replicas), context_id=context_id, key=key)
-        self._submissions.add(chosen.host_id)
-        return replicas[chosen]
+        self._check_agent(agent)
+        return self._placement.choose_host(agent, context_id=context_id, key=key)
 
     def rank_hosts(self, agent: str, name: str) -> Sequence[registry_service_pb2.Host]:
         """Return the replicas of an agent by the rendezvous hash of a name, the highest first.
@@ -166,8 +154,8 @@ class Directory:
         Raises:
             AgentNotFoundError, PeerUnavailableError: as `get_agent`.
         """
-        replicas = self._describe_replicas(agent)
-        return [replicas[replica] for replica in rank_replicas(replicas, name)]
+        self._check_agent(agent)
+        return self._placement.rank_hosts(agent, name)
 
     def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
         """Return the host that serves a task's journal, whose id the task's id starts with.
@@ -292,11 +280,13 @@ class Directory:
         Of several replicas, the best state counts: a new task goes to a replica that answers.
         """
         states = self._channels.breakers.states()
-        found = {
-            name: [states[host.address] for host in hosts if host.address in states]
-            for name, hosts in sorted(self._replicas.items())
-        }
-        return {name: min(each, key=_STATES.index) for name, each in found.items() if each}
+        best: dict[str, str] = {}
+        for name in self.list_agents():
+            addresses = [host.address for host in self.list_replicas(name)]
+            found = [states[address] for address in addresses if address in states]
+            if found:
+                best[name] = min(found, key=_STATES.index)
+        return best
 
     def watch(  # noqa: PLR0913  a reader's options, each by name
         self,
@@ -378,18 +368,6 @@ class Directory:
                     raise PeerUnavailableError(host.address, AGENT_LEFT)
             self._check_complete()
             raise AgentNotFoundError(name)
-
-    def _describe_replicas(self, agent: str) -> dict[Replica, registry_service_pb2.Host]:
-        failing = self._channels.breakers.list_failing()
-        return {
-            Replica(
-                host.host_id,
-                host.load.open_turns + self._submissions.get(host.host_id),
-                accepts_tasks=not host.load.refuses_tasks,
-                is_failing=host.address in failing,
-            ): host
-            for host in self.list_replicas(agent)
-        }
 
     @property
     def missing_hosts(self) -> tuple[registry_service_pb2.Host, ...]:
@@ -478,7 +456,8 @@ class Directory:
                     async for update in updates:
                         backoff.reset()
                         if update.loads:
-                            self._apply_loads(update.loads)
+                            # Readers that wait for a change are not woken.
+                            self._placement.update_loads(update.loads)
                             continue
                         missing = _find_missing_hosts(missing, update)
                         self._channels.revoke(update.revoked_instances)
@@ -499,13 +478,6 @@ class Directory:
             self._problem = problem
             await backoff.pause()
 
-    def _apply_loads(self, loads: Mapping[str, registry_service_pb2.HostLoad]) -> None:
-        """Replace the loads of the hosts. Readers that wait for a change are not woken."""
-        self._submissions.clear()
-        for host in self.hosts:
-            if host.host_id in loads:
-                host.load.CopyFrom(loads[host.host_id])
-
     def _note_journals(self, hosts: Iterable[registry_service_pb2.Host]) -> None:
         for host in hosts:
             for journal_id in host.journal_ids:
@@ -520,11 +492,13 @@ class Directory:
         # A reader of a host may have called it after the update without it.
         called = {host.address for host in self.hosts} | self._clients.keys()
         self.hosts = tuple(hosts)
-        self._agents = {agent.card.name: agent for host in hosts for agent in host.agents}
-        self._replicas = {}
+        self._placement.update(hosts)
+        self._agents = {}
         for host in hosts:
             for agent in host.agents:
-                self._replicas.setdefault(agent.card.name, []).append(host)
+                # A replica that has just started may not know all of its card yet.
+                if not agent.card_pending or agent.card.name not in self._agents:
+                    self._agents[agent.card.name] = agent
         self._note_journals(hosts)
         self._seen_services.update(name for host in hosts for name in host.services)
         for address in called - addresses - {self._registry_address}:

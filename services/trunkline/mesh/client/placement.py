@@ -1,12 +1,13 @@
-"""Chooses the replica of an agent that gets a new task."""
+"""The replicas of each agent, and the choice of the replica that gets a new task."""
 
 import hashlib
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from trunkline.v1 import registry_service_pb2
 
 # A replica with fewer open turns is never passed over: a few turns more or less say nothing.
 _QUIET_TURNS: Final = 8
@@ -14,23 +15,31 @@ _QUIET_TURNS: Final = 8
 _REPORT_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Replica:
-    """A host that runs the agent of a new task."""
+    """A host that runs an agent."""
 
-    host_id: str
-    open_turns: int = 0
-    """The turns that it has reported, and the tasks that were given to it since then."""
-    accepts_tasks: bool = True
-    is_failing: bool = False
-    """The last call of this process failed because of it."""
+    host: registry_service_pb2.Host
+    submitted: int = 0
+    """The tasks that this process has given to it since its last report."""
+
+    @property
+    def open_turns(self) -> int:
+        """The open turns of its last report, and the tasks since then."""
+        return self.host.load.open_turns + self.submitted
 
 
-def choose_replica(replicas: Sequence[Replica], *, context_id: str = "", key: str = "") -> Replica:
+def choose_replica(
+    replicas: Sequence[Replica],
+    *,
+    context_id: str = "",
+    key: str = "",
+    is_failing: Callable[[Replica], bool] = lambda _: False,
+) -> Replica:
     """Return the replica that gets a new task. There must be at least one.
 
-    Replicas that accept no tasks are left out, unless none accepts any. So are failing replicas,
-    unless the task has a key.
+    Replicas that refuse tasks are left out, unless all do. So are failing replicas, unless the task
+    has a key.
 
     - The tasks of a context go to the replica with the highest rendezvous hash of the context, so
       that all callers find the same one, and few contexts move when a replica comes or goes. A
@@ -40,50 +49,94 @@ def choose_replica(replicas: Sequence[Replica], *, context_id: str = "", key: st
       failures are: a repeated submission has to meet the first one, whose call may have failed.
     - Any other task goes to the less loaded of two random replicas.
     """
-    accepting = [replica for replica in replicas if replica.accepts_tasks] or list(replicas)
+    if len(replicas) == 1:
+        return replicas[0]
+    accepting = [each for each in replicas if not each.host.load.refuses_tasks] or replicas
     if key:
-        return rank_replicas(accepting, context_id or key)[0]
-    healthy = [replica for replica in accepting if not replica.is_failing] or accepting
+        return max(accepting, key=_make_hash(context_id or key))
+    healthy = [each for each in accepting if not is_failing(each)] or accepting
+    if context_id:
+        limit = max(2 * min(each.open_turns for each in healthy), _QUIET_TURNS)
+        candidates = [each for each in healthy if each.open_turns <= limit]
+        return max(candidates, key=_make_hash(context_id))
     if len(healthy) == 1:
         return healthy[0]
-    if context_id:
-        least = min(replica.open_turns for replica in healthy)
-        limit = max(2 * least, _QUIET_TURNS)
-        candidates = [replica for replica in healthy if replica.open_turns <= limit]
-        return rank_replicas(candidates, context_id)[0]
     first, second = random.sample(healthy, 2)
     return second if second.open_turns < first.open_turns else first
 
 
-def rank_replicas(replicas: Iterable[Replica], name: str) -> list[Replica]:
-    """Return replicas by the rendezvous hash of a name, the highest first."""
+def _make_hash(name: str) -> Callable[[Replica], bytes]:
+    """Return the rendezvous hash of a name: a function of the replica."""
+    suffix = f"\n{name}".encode()
 
-    def compute_hash(replica: Replica) -> bytes:
-        return hashlib.blake2b(f"{replica.host_id}\n{name}".encode(), digest_size=8).digest()
+    def compute(replica: Replica) -> bytes:
+        return hashlib.blake2b(replica.host.host_id.encode() + suffix, digest_size=8).digest()
 
-    return sorted(replicas, key=compute_hash, reverse=True)
+    return compute
 
 
-class SubmissionCounts:
-    """The tasks that this process gave to each host since the hosts reported their loads."""
+class Placement:
+    """The replicas of each agent on the mesh, with their loads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns seconds and never goes back."""
+    def __init__(
+        self, is_failing: Callable[[str], bool], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`is_failing` returns whether the last call of the host at an address failed.
+
+        `clock` returns seconds and never goes back.
+        """
+        self._is_failing = is_failing
         self._clock = clock
-        self._counts: Counter[str] = Counter()
-        self._since_s = clock()
+        self._replicas: dict[str, list[Replica]] = {}
+        self._reported_s = clock()
 
-    def add(self, host_id: str) -> None:
-        """Count a task that is given to a host."""
-        self._counts[host_id] += 1
+    def update(self, hosts: Iterable[registry_service_pb2.Host]) -> None:
+        """Replace the hosts."""
+        submitted = {
+            replica.host.host_id: replica.submitted
+            for replicas in self._replicas.values()
+            for replica in replicas
+        }
+        self._replicas = {}
+        for host in hosts:
+            replica = Replica(host, submitted.get(host.host_id, 0))
+            for agent in host.agents:
+                self._replicas.setdefault(agent.card.name, []).append(replica)
 
-    def get(self, host_id: str) -> int:
-        """Return the number of tasks since the last report."""
-        if self._counts and self._clock() > self._since_s + _REPORT_S:
-            self.clear()
-        return self._counts[host_id]
+    def update_loads(self, loads: Mapping[str, registry_service_pb2.HostLoad]) -> None:
+        """Replace the loads of hosts, by their ids."""
+        for replicas in self._replicas.values():
+            for replica in replicas:
+                if replica.host.host_id in loads:
+                    replica.host.load.CopyFrom(loads[replica.host.host_id])
+        self._forget_submitted()
 
-    def clear(self) -> None:
-        """Forget the counts, because the loads that hosts report include these tasks."""
-        self._counts.clear()
-        self._since_s = self._clock()
+    def list_hosts(self, agent: str) -> Sequence[registry_service_pb2.Host]:
+        """Return the hosts that run an agent."""
+        return [replica.host for replica in self._replicas.get(agent, ())]
+
+    def rank_hosts(self, agent: str, name: str) -> Sequence[registry_service_pb2.Host]:
+        """Return the hosts that run an agent by the hash of a name, the highest first."""
+        ranked = sorted(self._replicas.get(agent, ()), key=_make_hash(name), reverse=True)
+        return [replica.host for replica in ranked]
+
+    def choose_host(self, agent: str, *, context_id: str, key: str) -> registry_service_pb2.Host:
+        """Return the host that gets a new task of an agent, which must have one."""
+        if self._clock() > self._reported_s + _REPORT_S:
+            # Loads that did not change are not reported.
+            self._forget_submitted()
+        chosen = choose_replica(
+            self._replicas[agent],
+            context_id=context_id,
+            key=key,
+            is_failing=lambda replica: self._is_failing(replica.host.address),
+        )
+        chosen.submitted += 1
+        return chosen.host
+
+    def _forget_submitted(self) -> None:
+        """Forget the tasks that were submitted, because reported loads include them."""
+        self._reported_s = self._clock()
+        for replicas in self._replicas.values():
+            for replica in replicas:
+                replica.submitted = 0

@@ -18,6 +18,7 @@ from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
+    TaskExistsError,
     TaskNotFoundError,
     TrunklineError,
 )
@@ -169,6 +170,10 @@ class ResumingStream(TaskStream):
         """Return True if an error on opening is raised at once, without a retry."""
         return False
 
+    def _note_existing(self, error: TaskExistsError) -> None:
+        """Continue with the task that an earlier submission of the message has created."""
+        raise error
+
     def _watch(
         self,
         *,
@@ -220,16 +225,11 @@ class ResumingStream(TaskStream):
         while True:
             self._tries += 1
             try:
-                request = await self._next_request()
-                client = self._directory.client_for_task(self.task_id)
-                if self._tries > 1 or self._has_started:
-                    client.allow_probe()
-                stub: Any = client.tasks.WatchTask
-                if isinstance(request, message_service_pb2.StreamMessageRequest):
-                    stub = client.messages.StreamMessage
-                call: BatchCall[TaskStreamResponse] = stub(request)
-                self._call = call
-                response = await call.read_first()
+                await self._open_once()
+            except TaskExistsError as error:
+                self._close()
+                self._note_existing(error)
+                continue
             except CUT_ERRORS as error:
                 if self._is_final(error):
                     raise
@@ -239,12 +239,24 @@ class ResumingStream(TaskStream):
                     raise
                 problem = error
             else:
-                if self._sink is not None:
-                    call.set_sink(self._sink)
-                self._note_start(client.peer, response)
                 return
             self._close()
             await self._pause(problem)
+
+    async def _open_once(self) -> None:
+        request = await self._next_request()
+        client = self._directory.client_for_task(self.task_id)
+        if self._tries > 1 or self._has_started:
+            client.allow_probe()
+        stub: Any = client.tasks.WatchTask
+        if isinstance(request, message_service_pb2.StreamMessageRequest):
+            stub = client.messages.StreamMessage
+        call: BatchCall[TaskStreamResponse] = stub(request)
+        self._call = call
+        response = await call.read_first()
+        if self._sink is not None:
+            call.set_sink(self._sink)
+        self._note_start(client.peer, response)
 
     def _note_start(self, peer: str, response: TaskStreamResponse) -> None:
         self._take(response)
@@ -366,13 +378,15 @@ class SubmitStream(ResumingStream):
         self._request = message_service_pb2.StreamMessageRequest(
             agent=agent, message=message, submission=submission
         )
+        # Another host has the task of the message.
+        self._exists = False
         # The caller may have stored an id that it chose, so that id stays.
         self._is_named = bool(submission.task_id or message.task_id)
 
     async def _next_request(self) -> _Request:
         """Submit the message, or watch the task if the message has arrived before."""
         request = self._request
-        if self._has_started:
+        if self._has_started or self._exists:
             return self._watch_turn()
         if request.message.task_id:
             self.task_id: str = request.message.task_id
@@ -383,6 +397,10 @@ class SubmitStream(ResumingStream):
         elif not await self._name_task():
             return self._watch_turn()
         return request
+
+    def _note_existing(self, error: TaskExistsError) -> None:
+        self._exists = True
+        self.task_id = error.task_id
 
     def _watch_turn(self) -> task_service_pb2.WatchTaskRequest:
         return self._watch(until_turn_ends=True)

@@ -2,17 +2,16 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline.core.task_states import TaskState
 from trunkline.errors import AgentNotFoundError
 from trunkline.observe import telemetry
-from trunkline.observe.traces.spans import NAME_LIMIT, SpanRecord
+from trunkline.observe.traces.spans import SpanRecord
 from trunkline.v1 import trace_service_pb2
 
 CLIENT: Final = "client"
@@ -26,22 +25,6 @@ _BRIDGE: Final = "bridge"
 _MAX_EDGES: Final = 2000
 # Durations are counted by steps of a tenth.
 _STEP: Final = math.log(1.1)
-_KEYS: Final = frozenset(
-    {
-        telemetry.A2A_METHOD_NAME,
-        telemetry.ERROR_TYPE,
-        telemetry.HTTP_RESPONSE_STATUS_CODE,
-        telemetry.RPC_STATUS_CODE,
-        telemetry.GEN_AI_OPERATION_NAME,
-        telemetry.GEN_AI_AGENT_NAME,
-        telemetry.GEN_AI_REQUEST_MODEL,
-        telemetry.MESSAGE_ROOM,
-        telemetry.MESSAGE_SENDER,
-        telemetry.MESSAGING_DESTINATION_NAME,
-        telemetry.TOOL_SERVER,
-        telemetry.TASK_STATE,
-    }
-)
 # By the names of A2A's versions.
 _SENDING: Final = frozenset(
     {
@@ -167,42 +150,40 @@ def find_call(record: SpanRecord) -> EdgeCall | None:
     A request of A2A succeeds also if its task fails. Here such a call has an error, as a call from
     agent to agent does.
     """
-    values = {
-        attribute.key: _read_text(attribute.value)
-        for attribute in record.span.attributes
-        if attribute.key in _KEYS
-    }
-    edge = _find_edge(record.span.kind, record.service, values)
+    edge = _find_edge(record)
     if edge is None:
         return None
-    return EdgeCall(edge, record.is_error or values.get(telemetry.TASK_STATE) == TaskState.FAILED)
+    is_failed = record.find_text(telemetry.TASK_STATE) == TaskState.FAILED
+    return EdgeCall(edge, record.is_error or is_failed)
 
 
-def _find_edge(kind: int, service: str, values: Mapping[str, str]) -> EdgeKey | None:
+def _find_edge(record: SpanRecord) -> EdgeKey | None:
+    kind = record.span.kind
     if kind == trace_pb2.Span.SPAN_KIND_SERVER:
-        return _find_outside_call(service, values)
+        return _find_outside_call(record)
     if kind in _MESSAGING:
-        return _find_message(kind, values)
-    operation = values.get(telemetry.GEN_AI_OPERATION_NAME, "")
+        return _find_message(record)
+    operation = record.find_text(telemetry.GEN_AI_OPERATION_NAME)
     if operation == telemetry.EXECUTE_TOOL:
-        target = values.get(telemetry.TOOL_SERVER, "")
-        return _make_key(service, target, trace_service_pb2.EDGE_KIND_TOOL)
+        target = record.find_text(telemetry.TOOL_SERVER)
+        return _make_key(record.service, target, trace_service_pb2.EDGE_KIND_TOOL)
     if kind != trace_pb2.Span.SPAN_KIND_CLIENT:
         return None
     if operation == telemetry.CHAT:
-        target = values.get(telemetry.GEN_AI_REQUEST_MODEL, "")
-        return _make_key(service, target, trace_service_pb2.EDGE_KIND_MODEL)
+        target = record.find_text(telemetry.GEN_AI_REQUEST_MODEL)
+        return _make_key(record.service, target, trace_service_pb2.EDGE_KIND_MODEL)
     if operation in _INVOKING:
-        target = values.get(telemetry.GEN_AI_AGENT_NAME, "")
-        return _make_key(service, target, trace_service_pb2.EDGE_KIND_CALL)
+        target = record.find_text(telemetry.GEN_AI_AGENT_NAME)
+        return _make_key(record.service, target, trace_service_pb2.EDGE_KIND_CALL)
     return None
 
 
-def _find_message(kind: int, values: Mapping[str, str]) -> EdgeKey | None:
+def _find_message(record: SpanRecord) -> EdgeKey | None:
     """Return the edge of a message; of one to a room, that to the room or from it to a member."""
-    sender = values.get(telemetry.MESSAGE_SENDER, "")
-    target = values.get(telemetry.MESSAGING_DESTINATION_NAME, "")
-    room = values.get(telemetry.MESSAGE_ROOM, "")
+    kind = record.span.kind
+    sender = record.find_text(telemetry.MESSAGE_SENDER)
+    target = record.find_text(telemetry.MESSAGING_DESTINATION_NAME)
+    room = record.find_text(telemetry.MESSAGE_ROOM)
     if room and kind == trace_pb2.Span.SPAN_KIND_CONSUMER:
         sender = ROOM_PREFIX + room
     elif room:
@@ -213,19 +194,15 @@ def _find_message(kind: int, values: Mapping[str, str]) -> EdgeKey | None:
     return _make_key(sender, target, trace_service_pb2.EDGE_KIND_MESSAGE)
 
 
-def _find_outside_call(service: str, values: Mapping[str, str]) -> EdgeKey | None:
-    is_sending = values.get(telemetry.A2A_METHOD_NAME) in _SENDING
-    # Callers may invent any number of agents.
-    is_unknown = any(values.get(key) == value for key, value in _NOT_FOUND.items())
-    if service != _BRIDGE or not is_sending or is_unknown:
+def _find_outside_call(record: SpanRecord) -> EdgeKey | None:
+    is_sending = record.find_text(telemetry.A2A_METHOD_NAME) in _SENDING
+    if record.service != _BRIDGE or not is_sending:
         return None
-    target = values.get(telemetry.GEN_AI_AGENT_NAME, "")
+    if any(record.find_text(key) == value for key, value in _NOT_FOUND.items()):
+        # Callers may invent any number of agents.
+        return None
+    target = record.find_text(telemetry.GEN_AI_AGENT_NAME)
     return _make_key(CLIENT, target, trace_service_pb2.EDGE_KIND_CALL)
-
-
-def _read_text(value: common_pb2.AnyValue) -> str:
-    is_number = value.HasField("int_value")
-    return str(value.int_value) if is_number else value.string_value[:NAME_LIMIT]
 
 
 def _make_key(source: str, target: str, kind: _Kind) -> EdgeKey | None:

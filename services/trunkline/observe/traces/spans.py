@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ _LAST_NS = 2**62
 _TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
 # A larger span is cut before it is stored. Smaller ones are cut when they are read.
 _STORED_BYTES = 32 * 1024
-_TASK_KEYS = frozenset({telemetry.TASK_ID, telemetry.A2A_TASK_ID})
+_TASK_KEYS = (telemetry.TASK_ID, telemetry.A2A_TASK_ID)
 
 
 class SpanRecord(NamedTuple):
@@ -43,12 +43,22 @@ class SpanRecord(NamedTuple):
     is_error: bool
     tasks: Sequence[tuple[str, str]]
     """Attributes that name a task, as key and task id."""
+    attributes: Mapping[str, common_pb2.AnyValue]
+    """The attributes of the span by key, read once for all who look for one."""
     span: trace_pb2.Span
 
     @property
     def is_open(self) -> bool:
         """True if the span had not ended when it was exported."""
         return not self.end_ns
+
+    def find_text(self, key: str) -> str:
+        """Return an attribute that is a text or an integer, cut to the name limit, or ""."""
+        value = self.attributes.get(key)
+        if value is None:
+            return ""
+        text = str(value.int_value) if value.HasField("int_value") else value.string_value
+        return text[:NAME_LIMIT]
 
 
 def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanRecord]:
@@ -132,23 +142,22 @@ def to_span(record: SpanRecord, exporter: str = "") -> trace_service_pb2.Span:
 
 
 def _to_record(span: trace_pb2.Span, process: str) -> SpanRecord:
-    service = ""
-    tasks: list[tuple[str, str]] = []
-    for attribute in islice(span.attributes, _ATTRIBUTES):
-        key = attribute.key
-        if key == telemetry.SERVICE:
-            service = service or attribute.value.string_value[:NAME_LIMIT]
-        elif key in _TASK_KEYS:
-            tasks.append((key, attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]))
+    attributes = {each.key: each.value for each in islice(span.attributes, _ATTRIBUTES)}
+    service = attributes.get(telemetry.SERVICE)
     return SpanRecord(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         is_root=not span.parent_span_id,
-        service=service or process or "unknown",
+        service=(service.string_value[:NAME_LIMIT] if service else "") or process or "unknown",
         start_ns=min(span.start_time_unix_nano, _LAST_NS),
         end_ns=min(span.end_time_unix_nano, _LAST_NS),
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
-        tasks=tasks,
+        tasks=[
+            (key, attributes[key].string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS])
+            for key in _TASK_KEYS
+            if key in attributes
+        ],
+        attributes=attributes,
         span=span,
     )
 

@@ -287,18 +287,13 @@ class SpanStore:
 
     def _select_new(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> _TraceUpdate:
         """Return the spans of a trace that change it, up to the limit of a trace."""
-        known = self._connection.execute(
-            "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
-        ).fetchone()
-        free = telemetry.MAX_SPANS_PER_TRACE
         open_by_id: dict[str, bool] = {}
-        if known is None:
+        for content, _ in self._contents(trace_id):
+            for span_id, is_open in read_span_ids(content):
+                open_by_id[span_id] = is_open and open_by_id.get(span_id, True)
+        if not open_by_id:
             self._count += 1
-        else:
-            free = max(0, free - known[0])
-            for content, _ in self._contents(trace_id):
-                for span_id, is_open in read_span_ids(content):
-                    open_by_id[span_id] = is_open and open_by_id.get(span_id, True)
+        free = max(0, telemetry.MAX_SPANS_PER_TRACE - len(open_by_id))
         added = [span for span_id, span in spans.items() if span_id not in open_by_id][:free]
         ended = [
             span
@@ -361,10 +356,10 @@ class SpanStore:
             (time.time_ns() - self._age_ns, _MAX_PRUNED_PER_BATCH),
         ).fetchall()
         pruned = {trace_id for (trace_id,) in rows}
-        for trace_id in pruned:
-            for table in ("spans", "tasks", "traces"):
-                self._connection.execute(f"DELETE FROM {table} WHERE trace_id = ?", (trace_id,))  # noqa: S608
-            self._count -= 1
+        for table in ("spans", "tasks", "traces"):
+            delete = f"DELETE FROM {table} WHERE trace_id = ?"  # noqa: S608
+            self._connection.executemany(delete, [(trace_id,) for trace_id in pruned])
+        self._count -= len(pruned)
         return pruned
 
     def _find_trace_ids(self, task_id: str) -> list[str]:
@@ -444,12 +439,7 @@ def _name_root(update: _TraceUpdate) -> None:
     NUL separates the names, so they have none.
     """
     top = min(update.spans, key=lambda span: (not span.is_root, span.start_ns))
-    agents = (
-        each.value.string_value
-        for each in top.span.attributes
-        if each.key == telemetry.GEN_AI_AGENT_NAME
-    )
-    names = (top.span.name, top.service, next(agents, ""))
+    names = (top.span.name, top.service, top.find_text(telemetry.GEN_AI_AGENT_NAME))
     update.root_name, update.root_service, update.root_agent = (
         name[:NAME_LIMIT].replace("\0", " ") for name in names
     )

@@ -283,9 +283,10 @@ def test_traces_are_encrypted_once_a_key_is_set(tmp_path: Path) -> None:
 def test_without_its_root_a_trace_has_the_names_of_its_topmost_span(store: SpanStore) -> None:
     # The client's span is not received. The one below it is exported after its children.
     store.add([span(1, 3, parent=2, name="invoke_agent", at_s=2)])
-    top = span(1, 2, parent=9, name="SendMessage", at_s=1)
-    top.span.attributes.add(key=telemetry.GEN_AI_AGENT_NAME).value.string_value = "teacher"
-    store.add([top])
+    top = span(1, 2, parent=9, name="SendMessage", at_s=1).span
+    top.attributes.add(key=telemetry.GEN_AI_AGENT_NAME).value.string_value = "teacher"
+    scope = trace_pb2.ScopeSpans(spans=[top])
+    store.add(read_records([trace_pb2.ResourceSpans(scope_spans=[scope])]))
     store.add([span(1, 4, parent=3, name="execute_tool", at_s=3)])
     (summary,) = store.list_traces().traces
     names = (summary.root_name, summary.root_service, summary.root_agent)

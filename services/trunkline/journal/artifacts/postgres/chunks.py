@@ -1,11 +1,13 @@
 """Reads and deletes the chunks of a content in PostgreSQL, whose bytes may be in a bucket."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.artifacts.content import CHUNK_BYTES
+from trunkline.journal.artifacts.postgres.retries import retry_while_away
 
 if TYPE_CHECKING:
     import asyncpg
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 # The bytes of an object that one request reads.
 _READ_BYTES: Final = 8 * CHUNK_BYTES
 _DELETED_CHUNKS: Final = 64
+_FIND_CHUNK: Final = (
+    "SELECT position, size_bytes, body, object FROM trunkline_blob_chunks "
+    "WHERE content = $1 AND position <= $2 ORDER BY position DESC LIMIT 1"
+)
 
 
 class DamagedContentError(JournalUnavailableError):
@@ -37,12 +43,8 @@ class Chunks:
             JournalUnavailableError: the database or the bucket can't be reached.
         """
         while offset < end:
-            chunk = await self._database.fetchrow(
-                "SELECT position, size_bytes, body, object FROM trunkline_blob_chunks "
-                "WHERE content = $1 AND position <= $2 ORDER BY position DESC LIMIT 1",
-                content,
-                offset,
-            )
+            find = partial(self._database.fetchrow, _FIND_CHUNK, content, offset)
+            chunk = await retry_while_away(find)
             if chunk is None or chunk["position"] + chunk["size_bytes"] <= offset:
                 raise self._damaged()
             chunk_end = min(end, chunk["position"] + chunk["size_bytes"])
@@ -70,8 +72,8 @@ class Chunks:
                     return False
                 await self._bucket.delete(objects)
             await self._database.fetch(
-                "DELETE FROM trunkline_blob_chunks WHERE content = $1 AND position = "
-                "ANY($2::bigint[])",
+                "DELETE FROM trunkline_blob_chunks "
+                "WHERE content = $1 AND position = ANY($2::bigint[])",
                 content,
                 [row["position"] for row in rows],
             )

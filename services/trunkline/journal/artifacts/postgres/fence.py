@@ -4,7 +4,7 @@ from typing import Final
 
 from trunkline.journal.postgres.writer import HOLD_FENCE
 
-_SELECT_HELD: Final = "SELECT writes FROM fence"
+_SELECT_HELD: Final = "SELECT true FROM fence"
 
 
 def fenced(*tables: str, select: str = _SELECT_HELD) -> str:

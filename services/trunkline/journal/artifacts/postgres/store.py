@@ -10,6 +10,7 @@ from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
 from trunkline.journal.artifacts.postgres.chunks import Chunks, DamagedContentError
 from trunkline.journal.artifacts.postgres.fence import fenced
+from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.postgres.tables import FILES
 from trunkline.journal.artifacts.postgres.writer import PostgresBlobWriter
 from trunkline.journal.artifacts.references import Reference, sanitize_filename
@@ -30,8 +31,8 @@ _REMOVE_DELETED: Final = (
 _REMOVE_TASKS: Final = fenced(
     "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 "
     "AND task_id = ANY($3::text[]) "
-    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS t WHERE t.task_id = trunkline_blobs.task_id) "
-    "RETURNING content)",
+    "AND NOT EXISTS (SELECT 1 FROM trunkline_tasks AS task "
+    "WHERE task.task_id = trunkline_blobs.task_id) RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 _REMOVE_ABANDONED: Final = fenced(
@@ -43,8 +44,8 @@ _REMOVE_ABANDONED: Final = fenced(
 _REMOVE_JOURNALS: Final = " ".join(
     (
         "WITH deleted AS (DELETE FROM trunkline_blobs WHERE NOT EXISTS "
-        "(SELECT 1 FROM trunkline_journals AS j "
-        "WHERE j.journal_id = trunkline_blobs.journal_id) RETURNING content)",
+        "(SELECT 1 FROM trunkline_journals AS journal "
+        "WHERE journal.journal_id = trunkline_blobs.journal_id) RETURNING content)",
         _REMOVE_DELETED,
     )
 )
@@ -94,7 +95,7 @@ class PostgresBlobStore(BlobStore):
         self, reference: Reference, *, media_type: str = "", filename: str = ""
     ) -> AsyncIterator[PostgresBlobWriter]:
         """Open an incomplete file for writing; see `BlobStore`."""
-        await self._database.prepare(FILES)
+        await self._prepare()
         writer = PostgresBlobWriter(
             self._database,
             self._journal_id,
@@ -112,7 +113,7 @@ class PostgresBlobStore(BlobStore):
 
     async def list_task_ids(self) -> list[str]:
         """Return the ids of the tasks that have files."""
-        await self._database.prepare(FILES)
+        await self._prepare()
         rows = await self._database.fetch(
             "SELECT DISTINCT task_id FROM trunkline_blobs WHERE journal_id = $1 ORDER BY task_id",
             self._journal_id,
@@ -145,11 +146,10 @@ class PostgresBlobStore(BlobStore):
 
     async def find_damage(self) -> AsyncGenerator[str]:
         """Read all files and yield one line for each damaged one."""
-        await self._database.prepare(FILES)
+        await self._prepare()
         rows = await self._database.fetch(
-            "SELECT task_id, blob_id, sha256 FROM trunkline_blobs WHERE journal_id = $1 AND "
-            "sha256 <> '' "
-            "ORDER BY task_id, blob_id",
+            "SELECT task_id, blob_id, sha256 FROM trunkline_blobs "
+            "WHERE journal_id = $1 AND sha256 <> '' ORDER BY task_id, blob_id",
             self._journal_id,
         )
         for row in rows:
@@ -170,19 +170,22 @@ class PostgresBlobStore(BlobStore):
                 digest.update(chunk)
         return digest.hexdigest()
 
+    async def _prepare(self) -> None:
+        await retry_while_away(lambda: self._database.prepare(FILES))
+
     async def _find(self, reference: Reference) -> "asyncpg.Record":
-        await self._database.prepare(FILES)
-        row = await self._database.fetchrow(
+        await self._prepare()
+        query = (
             "SELECT task_id, blob_id, size_bytes, sha256, media_type, filename, content "
-            "FROM trunkline_blobs WHERE task_id = $1 AND blob_id = $2 AND sha256 <> ''",
-            *reference,
+            "FROM trunkline_blobs WHERE task_id = $1 AND blob_id = $2 AND sha256 <> ''"
         )
+        row = await retry_while_away(lambda: self._database.fetchrow(query, *reference))
         if row is None:
             raise ArtifactNotFoundError(*reference)
         return row
 
     async def _run_fenced(self, statement: str, *values: object) -> None:
-        await self._database.prepare(FILES)
+        await self._prepare()
         if await self._database.fetchrow(statement, self._journal_id, self._epoch, *values) is None:
             raise FencedError(self._journal_id)
 

@@ -1,10 +1,12 @@
 """The tables of the files in PostgreSQL.
 
-`blobs` has a row for each file, also while it is uploaded. The row has the id of its newest writer,
-and each write compares it. The bytes are in `blob_chunks`, under the random name of the content.
+`trunkline_blobs` has a row for each file, also while it is uploaded. The row has the id of its
+newest writer, and each write compares it. The bytes are in `trunkline_blob_chunks`, under the
+random name of the content.
 
-A content is removed in two steps: its row leaves `blobs`, and its name enters `removed_contents`.
-The chunks are deleted an hour later, so a reader that has begun can end.
+A content is removed in two steps: its row leaves `trunkline_blobs`, and its name enters
+`trunkline_removed_contents`. The chunks are deleted an hour later, so a reader that has begun can
+end.
 """
 
 from typing import Final
@@ -27,8 +29,8 @@ _TABLES: Final = (
         PRIMARY KEY (task_id, blob_id)
     )""",
     "CREATE INDEX trunkline_blobs_by_journal ON trunkline_blobs (journal_id, task_id)",
-    "CREATE INDEX trunkline_blobs_incomplete ON trunkline_blobs (journal_id, written) WHERE "
-    "sha256 = ''",
+    """CREATE INDEX trunkline_blobs_incomplete
+        ON trunkline_blobs (journal_id, written) WHERE sha256 = ''""",
     # A chunk is its first `size_bytes` bytes, because a later writer may have truncated the file.
     # The bytes are in the row, or in an object of an object store.
     """CREATE TABLE trunkline_blob_chunks (

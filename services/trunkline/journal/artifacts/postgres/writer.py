@@ -24,6 +24,7 @@ from trunkline.journal.artifacts.blob_store import (
 from trunkline.journal.artifacts.content import CHUNK_BYTES
 from trunkline.journal.artifacts.postgres.chunks import Chunks
 from trunkline.journal.artifacts.postgres.fence import fenced
+from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.postgres.writer import HOLD_FENCE
 
@@ -35,8 +36,8 @@ _Result = TypeVar("_Result")
 # $1 and $2 are the journal and its epoch, $3 and $4 the file, and $5 its writer.
 _IF_WRITER: Final = "SELECT content FROM fence LEFT JOIN written ON true"
 _CLAIM: Final = (
-    "INSERT INTO trunkline_blobs (journal_id, task_id, blob_id, writer, content, media_type, "
-    "filename) "
+    "INSERT INTO trunkline_blobs "
+    "(journal_id, task_id, blob_id, writer, content, media_type, filename) "
     "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (task_id, blob_id) "
     "DO UPDATE SET writer = excluded.writer, media_type = excluded.media_type, "
     "filename = excluded.filename WHERE trunkline_blobs.sha256 = '' RETURNING content, size_bytes"
@@ -70,8 +71,8 @@ _REMOVE_AFTER: Final = (
 _FINISH: Final = fenced(
     "written AS (UPDATE trunkline_blobs SET sha256 = $6, written = now() FROM fence "
     "WHERE task_id = $3 AND blob_id = $4 AND writer = $5 AND sha256 IN ('', $6) "
-    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(trunkline_blob_chunks.size_bytes), 0) "
-    "FROM trunkline_blob_chunks WHERE trunkline_blob_chunks.content = trunkline_blobs.content) "
+    "AND size_bytes = $7 AND $7 = (SELECT coalesce(sum(chunk.size_bytes), 0) "
+    "FROM trunkline_blob_chunks AS chunk WHERE chunk.content = trunkline_blobs.content) "
     "RETURNING content)",
     select=_IF_WRITER,
 )
@@ -86,8 +87,8 @@ class PostgresBlobWriter:
     """Writes one file; see `BlobWriter`.
 
     Bytes are collected to chunks of 256 KiB, or of 8 MiB for a bucket. Each statement compares the
-    epoch of the journal and the id of the writer. Statements may run twice; see
-    `PostgresDatabase.run`.
+    epoch of the journal and the id of the writer. Statements may run several times; see
+    `retry_while_away`.
     """
 
     def __init__(  # noqa: PLR0913  the parts of the store
@@ -218,7 +219,8 @@ class PostgresBlobWriter:
     async def _store(self, size_bytes: int) -> None:
         """Store the first bytes of the buffer as a chunk."""
         end = self._stored + size_bytes
-        data = bytes(self._buffer[:size_bytes])
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:size_bytes])
         if self._bucket is None:
             await self._write(_EXTEND, self._stored, end, data)
         else:
@@ -281,7 +283,7 @@ class PostgresBlobWriter:
             PeerUnavailableError: the file has another writer, or was deleted.
         """
         key = (self._journal_id, self._epoch, *self._reference, self._id)
-        row = await self._database.fetchrow(statement, *key, *values)
+        row = await retry_while_away(lambda: self._database.fetchrow(statement, *key, *values))
         if row is None:
             raise FencedError(self._journal_id)
         if row["content"] is None:
@@ -296,4 +298,4 @@ class PostgresBlobWriter:
                     raise FencedError(self._journal_id)
                 return await work(connection)
 
-        return await self._database.run(run)
+        return await retry_while_away(lambda: self._database.run(run))
