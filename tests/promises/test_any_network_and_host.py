@@ -69,11 +69,15 @@ async def break_machines(
                 store=database.url if database else "", has_clocks=has_clocks,
             )
         )  # fmt: skip
-        # A key is claimed in one journal, so a message that is sent again when its host is gone may
-        # make a second task at another replica. Only the proof looks for that.
-        repeats = scale.is_proof
+        # Keys and the order of turns hold in one journal so far, so a message that goes to another
+        # replica may make a second task, or its turn begins too early. Only the proof shows that.
         trial = Trial(
-            machines, folder, folder / "effects", BOUNDS, repeats=repeats, database=database
+            machines,
+            folder,
+            folder / "effects",
+            BOUNDS,
+            is_impatient=scale.is_proof,
+            database=database,
         )
         while totals["faults"] < count:
             faults = draw_faults(

@@ -84,7 +84,7 @@ async def read(path: Path, tasks: Sequence[str]) -> list[tuple[str, bytes]]:
 async def test_a_journal_keeps_what_it_promises_after_a_power_cut(
     tmp_path: Path, scale: PromiseScale, rng: random.Random, synchronous: Synchronous
 ) -> None:
-    cuts = scale.pick(ci=80, prove=5_000)
+    cuts = scale.pick(ci=80, prove=scale.rounds(5_000))
     folder = tmp_path / "recorded"
     folder.mkdir()
     with record_disk(folder) as disk:

@@ -56,8 +56,9 @@ class Plan:
     """The pause between two pieces."""
     end_s: float
     """How long they ask for the end of a task."""
-    repeats: bool
-    """They send a message again if it was not acknowledged, at another bridge."""
+    is_impatient: bool
+    """They send a message again, at another bridge, if it was not acknowledged, and the next one of
+    a conversation before the turn before it has ended."""
 
 
 @dataclass(slots=True)
@@ -122,14 +123,16 @@ class Clients:
                     await self._tell("write", is_stream=number > 3)
 
     async def _converse(self) -> None:
-        """Send messages of one conversation, without waiting for the end of their turns."""
+        """Send messages of one conversation; impatient clients don't wait for the end of turns."""
         context = f"{self._plan.name}-c{next(self._messages)}"
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
                 task = await self._submit(TALKER, "write", context, is_stream=False)
                 if task is None:
                     break
-                group.create_task(self._follow(task))
+                following = group.create_task(self._follow(task))
+                if not self._plan.is_impatient:
+                    await following
 
     async def _tell(self, how: str, *, is_stream: bool) -> None:
         """Send a message and follow its task to the end; others read and cancel it, too."""
@@ -159,7 +162,7 @@ class Clients:
             if task:
                 self._tasks[task].text = text
                 return self._tasks[task]
-            if not self._plan.repeats:
+            if not self._plan.is_impatient:
                 break
             await asyncio.sleep(_PAUSE_S)
         return None

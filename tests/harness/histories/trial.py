@@ -48,7 +48,7 @@ class Verdict:
 class Trial:
     """Faults on one mesh while clients work, in rounds that each have a history.
 
-    With `repeats`, clients send a message again if it was not acknowledged.
+    See `Plan.is_impatient`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Trial:
         effects: Path,
         bounds: Bounds,
         *,
-        repeats: bool,
+        is_impatient: bool,
         database: Database | None = None,
     ) -> None:
         self._machines = machines
@@ -67,7 +67,7 @@ class Trial:
         self._folder = folder
         self._effects = effects
         self._bounds = bounds
-        self._repeats = repeats
+        self._is_impatient = is_impatient
 
     async def run(self, name: str, faults: Sequence[Fault], rng: random.Random) -> Verdict:
         """Run one round, and check its history."""
@@ -76,7 +76,7 @@ class Trial:
         plan = clients.Plan(
             name, self._machines.bridges, str(recorded), rng.getrandbits(32),
             clients=4, pieces=40, gap_ms=20, end_s=self._bounds.end_s,
-            repeats=self._repeats,
+            is_impatient=self._is_impatient,
         )  # fmt: skip
         started_at = now()
         async with running_process(

@@ -55,7 +55,8 @@ class StatementSigner:
         """
         now = datetime.now(UTC).timestamp()
         signed = self._signed.get(user)
-        if signed is not None and now < signed[0] + _REUSE_S:
+        # A statement of the future is refused: the clock was ahead when it was signed.
+        if signed is not None and signed[0] <= now < signed[0] + _REUSE_S:
             return signed[1]
         statement = await load_in_thread(self._sign, user, int(now))
         self._signed[user] = (now, statement)

@@ -3,7 +3,7 @@
 import base64
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from trunkline.core.identity import (
     Role,
     StatementSigner,
     StatementVerifier,
+    statements,
 )
 from trunkline.core.identity.certificates import create_key
 from trunkline.core.identity.statement_tokens import LIFETIME_S, sign_statement, verify_statement
@@ -74,6 +75,23 @@ async def test_the_bytes_stay_the_same_for_a_user() -> None:
     assert await signer.sign(User("acme", "bob")) != statement
     approving = User("acme", "alice", approved=frozenset({"a digest"}))
     assert await signer.sign(approving) != statement
+
+
+async def test_a_statement_of_a_clock_that_was_ahead_is_signed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others would refuse the first one until its time has come."""
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Ahead":
+            return cls.fromtimestamp(datetime.now(tz).timestamp() + 2 * 86_400, tz)
+
+    signer = StatementSigner(mesh_credentials())
+    with monkeypatch.context() as jump:
+        jump.setattr(statements, "datetime", Ahead)
+        early = await signer.sign(ALICE)
+    assert await signer.sign(ALICE) != early
 
 
 def test_a_statement_outlives_the_certificate_that_signed_it() -> None:
