@@ -28,10 +28,10 @@ async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path, page: s
         store = ""
         if page == "machines":
             store = await stack.enter_async_context(new_database())
-        await run_page(page, tmp_path, {"TRUNKLINE_STORE": store} if store else {}, stack)
+        await check_page(page, tmp_path, {"TRUNKLINE_STORE": store} if store else {}, stack)
 
 
-async def run_page(
+async def check_page(
     name: str, folder: Path, environment: Mapping[str, str], stack: AsyncExitStack
 ) -> None:
     """Run the commands of a page, and assert that they print what it shows."""

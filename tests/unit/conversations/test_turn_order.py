@@ -133,6 +133,7 @@ async def test_the_tickets_of_a_journal_that_is_gone_hold_nobody_up(
     async with waiting(other, turn("2")) as later:
         (tmp_path / "dead.db").unlink()
         await later
+    assert not later.cancelled()
     (ticket,) = await other.conversations.list_tickets(KEY)
     assert ticket.turn.task_id == "2"
 
