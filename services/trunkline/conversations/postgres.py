@@ -20,7 +20,7 @@ from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import Connection, PostgresDatabase, Schema, begin
 from trunkline.errors import FencedError, JournalUnavailableError
-from trunkline.journal.postgres.writer import HOLD_FENCE
+from trunkline.journal.postgres.fence import fenced, hold_fence
 
 _Result = TypeVar("_Result")
 _Work: TypeAlias = Callable[[Connection], Awaitable[_Result]]
@@ -86,15 +86,7 @@ CONVERSATIONS: Final = Schema("conversations", (_TABLES,))
 """The tables of checkpoints and conversations. Their journals are in the same database."""
 
 
-def _fence(statements: str) -> str:
-    """Return statements that write only if the epoch is ours.
-
-    They take the lock for which a takeover waits.
-    """
-    return " ".join(("WITH fence AS (", HOLD_FENCE, "),", statements))
-
-
-_PUT: Final = _fence("""
+_PUT: Final = fenced("""
     stored AS (
     INSERT INTO trunkline_checkpoints
         (journal_id, thread_id, namespace, checkpoint_id, parent_id, kind, body, metadata)
@@ -102,28 +94,27 @@ _PUT: Final = _fence("""
     ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id) DO UPDATE SET
         parent_id = excluded.parent_id, kind = excluded.kind, body = excluded.body,
         metadata = excluded.metadata, created = excluded.created
-) SELECT true FROM fence""")
-_ADD_WRITES: Final = _fence("""
+)""")
+_ADD_WRITES: Final = fenced("""
     stored AS (
     INSERT INTO trunkline_checkpoint_writes (journal_id, thread_id, namespace, checkpoint_id,
         task_id, task_path, position, channel, kind, body)
     SELECT $1, $3, $4, $5, w.* FROM fence,
         unnest($6::text[], $7::text[], $8::int[], $9::text[], $10::text[], $11::bytea[]) AS w
     ON CONFLICT (journal_id, thread_id, namespace, checkpoint_id, task_id, position) DO NOTHING
-) SELECT true FROM fence""")
+)""")
 _REPLACE_WRITES: Final = _ADD_WRITES.replace(
     "DO NOTHING",
     "DO UPDATE SET task_path = excluded.task_path, channel = excluded.channel,"
     " kind = excluded.kind, body = excluded.body",
 )
-_DELETE: Final = _fence("""
+_DELETE: Final = fenced("""
     gone AS (
         DELETE FROM trunkline_checkpoints USING fence WHERE journal_id = $1 AND thread_id = $3
     ), written AS (
         DELETE FROM trunkline_checkpoint_writes USING fence
         WHERE journal_id = $1 AND thread_id = $3
-    )
-SELECT true FROM fence""")
+    )""")
 _FIND: Final = """
     SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4"""
@@ -138,7 +129,8 @@ _FIND_WRITES: Final = """
 _FIND_STATE: Final = """
     SELECT step, kind, body FROM trunkline_conversations
     WHERE agent = $1 AND context_id = $2 AND account = $3 AND step > 0"""
-_REPLACE_STATE: Final = _fence("""
+_REPLACE_STATE: Final = fenced(
+    """
     stored AS (
     INSERT INTO trunkline_conversations (agent, context_id, account, step, kind, body)
     SELECT $3, $4, $5, $6, $7, $8 FROM fence
@@ -148,7 +140,9 @@ _REPLACE_STATE: Final = _fence("""
         step = excluded.step, kind = excluded.kind, body = excluded.body, changed = now()
         WHERE trunkline_conversations.step = $9
     RETURNING step
-) SELECT (SELECT step FROM stored) FROM fence""")
+)""",
+    select="SELECT (SELECT step FROM stored) FROM fence",
+)
 # Taking tickets of one conversation is serialized by its row, so that no place that is lower than a
 # present one comes up.
 _LOCK_CONVERSATION: Final = """
@@ -182,9 +176,8 @@ _LIST_BELOW: Final = """
 _LIST_JOURNAL: Final = """
     SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
     WHERE journal_id = $1"""
-_REMOVE_TURN: Final = _fence("""
-    gone AS (DELETE FROM trunkline_open_turns USING fence WHERE task_id = $3 AND number <= $4)
-SELECT true FROM fence""")
+_REMOVE_TURN: Final = fenced("""
+    gone AS (DELETE FROM trunkline_open_turns USING fence WHERE task_id = $3 AND number <= $4)""")
 # As in SQLite: turns that were never resumed, and conversations without new messages.
 _CLEAN: Final = (
     """DELETE FROM trunkline_checkpoints WHERE journal_id = $1 AND namespace = ''
@@ -281,8 +274,7 @@ class _FencedTables:
 
         async def write(connection: Connection) -> _Result:
             async with begin(connection):
-                if await connection.fetchval(HOLD_FENCE, self.journal_id, self._epoch) is None:
-                    raise FencedError(self.journal_id)
+                await hold_fence(connection, self.journal_id, self._epoch)
                 return await work(connection)
 
         await self.clean_daily()

@@ -135,7 +135,7 @@ def check_other_command(words: list[str]) -> None:
         for extra in extras[1].split(","):
             assert re.search(rf"^{extra} = \[", project, re.MULTILINE), words
     else:
-        assert words[0] in {"python", ".venv/bin/python", "kill"}, words
+        assert words[0] in {"python", ".venv/bin/python", "kill", "rm"}, words
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

@@ -24,9 +24,10 @@ from trunkline.core.postgres import Connection, PostgresDatabase, begin
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import parse_header
+from trunkline.journal.postgres.fence import HOLD_FENCE
 from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.reader import PostgresTasks
-from trunkline.journal.postgres.writer import FENCE, HOLD_FENCE, Fence, PostgresWriter
+from trunkline.journal.postgres.writer import FENCE, Fence, PostgresWriter
 from trunkline.journal.store import (
     CommitGroup,
     OrphanedChild,

@@ -10,6 +10,7 @@ import asyncpg
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import ERRORS, UNREPLICATED, Connection, PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.postgres.fence import hold_fence
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +28,6 @@ _READ_WRITES: Final = (
     "UPDATE trunkline_journals SET writes = writes WHERE journal_id = $1 AND epoch = $2 "
     "RETURNING writes"
 )
-HOLD_FENCE: Final = (
-    "SELECT writes FROM trunkline_journals WHERE journal_id = $1 AND epoch = $2 FOR KEY SHARE"
-)
-"""Locks the epoch until the end of a transaction beside the writes. It returns a row if it is "
-"held."""
 
 
 class PostgresWriter:
@@ -91,8 +87,8 @@ class PostgresWriter:
             FencedError: another process has taken over, or the database has lost earlier writes.
         """
         stored = self._stored
-        writes = await connection.fetchval(HOLD_FENCE, self._journal_id, self._epoch)
-        if writes is None or writes < stored:
+        writes = await hold_fence(connection, self._journal_id, self._epoch)
+        if writes < stored:
             raise self._fenced(writes)
 
     async def close(self) -> None:

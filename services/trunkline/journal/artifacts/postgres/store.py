@@ -9,11 +9,11 @@ from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
 from trunkline.journal.artifacts.postgres.chunks import Chunks, DamagedContentError
-from trunkline.journal.artifacts.postgres.fence import fenced
 from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.postgres.tables import FILES
 from trunkline.journal.artifacts.postgres.writer import PostgresBlobWriter
 from trunkline.journal.artifacts.references import Reference, sanitize_filename
+from trunkline.journal.postgres.fence import fenced
 
 if TYPE_CHECKING:
     import asyncpg

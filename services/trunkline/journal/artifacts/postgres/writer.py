@@ -23,10 +23,9 @@ from trunkline.journal.artifacts.blob_store import (
 )
 from trunkline.journal.artifacts.content import CHUNK_BYTES
 from trunkline.journal.artifacts.postgres.chunks import Chunks
-from trunkline.journal.artifacts.postgres.fence import fenced
 from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.references import Reference
-from trunkline.journal.postgres.writer import HOLD_FENCE
+from trunkline.journal.postgres.fence import fenced, hold_fence
 
 if TYPE_CHECKING:
     from trunkline.journal.artifacts.postgres.objects import ObjectBucket
@@ -294,8 +293,7 @@ class PostgresBlobWriter:
 
         async def run(connection: Connection) -> _Result:
             async with begin(connection):
-                if await connection.fetchval(HOLD_FENCE, self._journal_id, self._epoch) is None:
-                    raise FencedError(self._journal_id)
+                await hold_fence(connection, self._journal_id, self._epoch)
                 return await work(connection)
 
         return await retry_while_away(lambda: self._database.run(run))
