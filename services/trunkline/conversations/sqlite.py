@@ -432,6 +432,7 @@ async def _import_conversations(
     rows = await checkpoints.file.read(
         lambda connection: connection.execute(_FIND_EARLIER).fetchall()
     )
+    moved: list[tuple[str, str]] = []
     for thread_id, account, kind, body, metadata in rows:
         # The account of an agent that is a graph was also part of its thread.
         name, _, context_id = thread_id.partition("/")
@@ -445,12 +446,13 @@ async def _import_conversations(
             continue
         present = await conversations.find(key)
         known_step = 0 if present is None else present.step
-        if state.step > known_step:
-            await conversations.replace(key, state, known_step=known_step)
-    if rows:
-        threads = [row[:2] for row in rows]
+        if state.step <= known_step or await conversations.replace(
+            key, state, known_step=known_step
+        ):
+            moved.append((thread_id, account))
+    if moved:
         await checkpoints.file.write(
-            lambda connection: connection.executemany(_DELETE_EARLIER, threads)
+            lambda connection: connection.executemany(_DELETE_EARLIER, moved)
         )
 
 

@@ -82,6 +82,9 @@ class JournalCatalog(Protocol):
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals that can be taken over, the longest expired first.
 
+        A journal that was released counts if it has unfinished tasks: its host may have found no
+        other host for them.
+
         Journals that can't be read are left out. A journal whose lease holds is not read again
         before the end of the lease, unless `rereads`, because its owner may release it earlier.
         """

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from trunkline.core.storable_texts import check_texts
 from trunkline.core.task_states import TERMINAL, state_name
 from trunkline.errors import (
     FencedError,
@@ -114,22 +115,6 @@ class PendingWebhook(NamedTuple):
 
 
 Pending = PendingDrafts | PendingAppend | PendingCreate | PendingAlias | PendingWebhook
-
-
-def is_storable(text: str) -> bool:
-    """Return whether every store accepts a text: it has no NUL and no half of a surrogate pair."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def check_texts(**texts: str) -> None:
-    """Check texts that are columns of a store, by the names of their fields.
-
-    Raises:
-        InvalidArgumentError: a text can't be stored.
-    """
-    for field_name, text in texts.items():
-        if not is_storable(text):
-            raise InvalidArgumentError(field_name, "must have no NUL and no unpaired surrogate")
 
 
 def check_pending(pending: Pending) -> None:

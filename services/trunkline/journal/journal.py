@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from trunkline.core.encryption import Keyring
 from trunkline.core.runtime import finish
+from trunkline.core.storable_texts import is_storable
 from trunkline.core.task_states import StateValue, state_name
 from trunkline.errors import (
     FencedError,
@@ -34,7 +35,6 @@ from trunkline.journal.group_commit import (
     PendingDrafts,
     check_pending,
     fail_write,
-    is_storable,
 )
 from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.measurements import count_failed_commit, record_commit

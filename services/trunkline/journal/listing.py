@@ -7,8 +7,8 @@ from typing import Final
 
 from google.protobuf import timestamp_pb2
 
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import InvalidArgumentError
-from trunkline.journal.group_commit import check_texts
 from trunkline.journal.store import TaskFilter, TaskPage, TaskRow
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 

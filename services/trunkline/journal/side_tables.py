@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from trunkline.core.storable_texts import is_storable
 from trunkline.journal.group_commit import (
     Pending,
     PendingAlias,
     PendingWebhook,
-    is_storable,
 )
 from trunkline.journal.store import JournalStore, WebhookRow
 

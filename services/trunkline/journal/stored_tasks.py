@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
+from trunkline.core.storable_texts import is_storable
 from trunkline.core.task_states import StateValue
 from trunkline.errors import JournalUnavailableError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_journal_id
-from trunkline.journal.group_commit import is_storable
 from trunkline.journal.store import JournalReader, LeaseState, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader

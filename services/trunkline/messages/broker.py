@@ -11,6 +11,7 @@ from opentelemetry.trace import SpanKind
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
 from trunkline.core.json_values import build_struct
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import (
     AgentNotFoundError,
     EnvelopeNotFoundError,
@@ -344,6 +345,8 @@ class MessageBroker:
         for name in _SHORT_FIELDS:
             if len(getattr(envelope, name)) > _ID_LIMIT:
                 raise InvalidArgumentError(name, f"is longer than {_ID_LIMIT} characters")
+        # One text that a store refuses would fail all writes of its transaction.
+        check_texts(**{name: getattr(envelope, name) for name in _SHORT_FIELDS})
         if not envelope.type:
             raise InvalidArgumentError("type", "is missing, for example `user_message`")
         if envelope.WhichOneof("payload") is None:

@@ -94,14 +94,33 @@ class AgentQueue:
 
         Turns of one account enter by priority, then in order.
         """
+        await self._take_place(admission, priority)
+        try:
+            yield
+        finally:
+            self._give_place(admission)
+
+    @asynccontextmanager
+    async def leave(self, admission: "Admission", priority: int) -> AsyncIterator[None]:
+        """Let another turn run during a block that only waits, and enter again after the block.
+
+        A turn that waits for another one would otherwise keep the other turn's place.
+        """
+        self._give_place(admission)
+        yield
+        await self._take_place(admission, priority)
+
+    async def _take_place(self, admission: "Admission", priority: int) -> None:
         if self._limit is not None and self._limit <= self._running:
             await self._wait(admission.account, priority)
         else:
             self._running += 1
+        admission.has_place = True
         self._mark_entered(admission)
-        try:
-            yield
-        finally:
+
+    def _give_place(self, admission: "Admission") -> None:
+        if admission.has_place:
+            admission.has_place = False
             self._admit_next()
 
     def _count_running(self) -> Sequence[Reading]:
@@ -142,12 +161,13 @@ class AgentQueue:
 class Admission:
     """A turn that was accepted and has not ended."""
 
-    __slots__ = ("account", "is_pending", "queue")
+    __slots__ = ("account", "has_place", "is_pending", "queue")
 
     def __init__(self, queue: AgentQueue, account: str) -> None:
         self.queue: AgentQueue = queue
         self.account: str = account
         self.is_pending: bool = True
+        self.has_place: bool = False
 
 
 class AdmissionControl:

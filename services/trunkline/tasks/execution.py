@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from opentelemetry.trace import Span
@@ -238,7 +239,9 @@ class TaskExecutions:
                 return
             agent, turn, admission = execution.agent, execution.turn, execution.admission
             if agent is not None and turn is not None and admission is not None:
-                async with admission.queue.enter(admission, turn.snapshot.priority):
+                queue, priority = admission.queue, turn.snapshot.priority
+                turn.without_place = partial(queue.leave, admission, priority)
+                async with queue.enter(admission, priority):
                     await self._run_turn(agent, turn)
         except asyncio.CancelledError:
             # The terminator journals the end of a stopped task. Otherwise the host is stopping.

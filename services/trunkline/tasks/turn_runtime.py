@@ -1,7 +1,7 @@
 """One turn of a task, for the host and for the mesh's own agents: `TaskContext` with more."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.conversations.memory import AgentMemory
@@ -74,6 +74,8 @@ class TurnRuntime(TaskContext[Any]):
             resources, snapshot, message, attempt=attempt, create=create, may_reply=may_reply
         )
         self._forwarded = dict(forwarded or {})
+        self.without_place: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+        """Lets another turn of the agent run during a block in which this turn only waits."""
 
     # The turn and its request.
 

@@ -144,6 +144,8 @@ async def test_wrong_messages_are_refused_by_field_and_reason(mesh: MessageMesh)
         await client.send([build_envelope("x" * 300_000, recipient="plain")])
     with pytest.raises(InvalidArgumentError, match="room: is missing; `broadcast` goes to a room"):
         await client.send([build_envelope("x", recipient="broadcast")])
+    with pytest.raises(InvalidArgumentError, match="correlation_id: must have no NUL"):
+        await client.send([build_envelope("x", recipient="plain", correlation_id="a\0b")])
     late = build_envelope("x", recipient="plain", expires_in_s=-1)
     with pytest.raises(InvalidArgumentError, match="expire_time: is in the past"):
         await client.send([build_envelope("x", recipient="plain"), late])

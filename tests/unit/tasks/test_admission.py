@@ -13,7 +13,7 @@ from harness.journal.host_death import wait_until_slots_free
 from harness.remote.measurements import measuring
 from trunkline.core.settings import Settings
 from trunkline.errors import OverloadedError
-from trunkline.tasks.admission import CompletionRate
+from trunkline.tasks.admission import Admission, AgentQueue, CompletionRate
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.execution import TaskExecution
@@ -23,6 +23,7 @@ from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_service_pb2
 
+PATIENCE_S = 30.0
 TASK_TYPES = (TaskContext, TurnRuntime, Emitter, TaskExecution)
 
 
@@ -141,3 +142,61 @@ def test_retry_after_is_estimated_from_recent_completions(monkeypatch: pytest.Mo
     assert rate.estimate_wait_s(20) == 9
     assert rate.estimate_wait_s(1) == 1
     assert rate.estimate_wait_s(10**6) == 300
+
+
+async def test_a_turn_that_only_waits_lets_another_one_run() -> None:
+    queue = AgentQueue("tested", limit=1, queue_limit=8)
+    waits, ends = asyncio.Event(), asyncio.Event()
+    first, second = Admission(queue, "acme"), Admission(queue, "acme")
+    order: list[str] = []
+
+    async def wait_for_the_other() -> None:
+        async with queue.enter(first, 0):
+            async with queue.leave(first, 0):
+                waits.set()
+                await ends.wait()
+            order.append("first")
+
+    async def run() -> None:
+        await waits.wait()
+        async with queue.enter(second, 0):
+            ends.set()
+            await asyncio.sleep(0)
+            order.append("second")
+
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        for admission in (first, second):
+            queue.accept(admission.account)
+        group.create_task(wait_for_the_other())
+        group.create_task(run())
+    assert order == ["second", "first"]
+
+
+async def test_a_waiting_turn_that_is_canceled_gives_no_place_back_twice() -> None:
+    queue = AgentQueue("tested", limit=1, queue_limit=8)
+    admission = Admission(queue, "acme")
+    waits = asyncio.Event()
+
+    async def wait() -> None:
+        async with queue.enter(admission, 0), queue.leave(admission, 0):
+            waits.set()
+            await asyncio.Event().wait()
+
+    queue.accept("acme")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(wait())
+        await waits.wait()
+        waiting.cancel()
+    entered: list[str] = []
+
+    async def enter(name: str) -> None:
+        async with queue.enter(Admission(queue, "acme"), 0):
+            entered.append(name)
+            await asyncio.sleep(0)
+            assert len(entered) == int(name), "two turns ran at once"
+
+    async with asyncio.TaskGroup() as group:
+        for name in ("1", "2"):
+            queue.accept("acme")
+            group.create_task(enter(name))
+    assert entered == ["1", "2"]

@@ -27,4 +27,6 @@ async def wait_for_earlier_turns(task: TurnRuntime) -> None:
     ticket = await order.begin_turn(Turn(key, task.id, task.number, ancestors))
     if not ticket.is_first:
         await task.working(_WAIT_TEXT)
-        await order.wait(ticket)
+        # The earlier turn may need the place of this one.
+        async with task.without_place():
+            await order.wait(ticket)

@@ -41,7 +41,8 @@ _FIND_ORPHANS: Final = (
     "(SELECT bool_and(state = ANY($2)) FROM trunkline_tasks AS t "
     "WHERE t.journal_id = l.journal_id AND ended_ns = 0) AS is_only_waiting "
     "FROM trunkline_leases AS l JOIN trunkline_journals USING (journal_id) "
-    "WHERE host <> '' AND until_s <= $1 ORDER BY until_s"
+    "WHERE until_s <= $1 AND (host <> '' OR EXISTS (SELECT 1 FROM trunkline_tasks AS t "
+    "WHERE t.journal_id = l.journal_id AND ended_ns = 0)) ORDER BY until_s"
 )
 
 

@@ -47,7 +47,8 @@ def find_orphaned_journals(
 def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJournal | None:
     with open_read_only(path) as connection:
         ownership = read_ownership(connection, path)
-        if ownership.is_released:
+        # A host that ends may find nobody who takes its unfinished tasks at that moment.
+        if ownership.is_released and not _unfinished(connection):
             return None
         lost_for_s = ownership.expired_for_s
         if lost_for_s < 0:
