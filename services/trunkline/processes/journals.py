@@ -50,8 +50,8 @@ class OpenJournal:
 class HostJournals:
     """Chooses the journals that a host serves, and opens them.
 
-    The catalog has the journals. The files of tasks are in the database, too, or in the data
-    directory. The files of checkpoints are in the data directory.
+    The catalog has the journals. With a database, the files and the memory of their tasks are there
+    as well, else beside the journals.
     """
 
     def __init__(self, settings: Settings, database: "PostgresDatabase | None") -> None:

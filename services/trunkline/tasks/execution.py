@@ -240,7 +240,7 @@ class TaskExecutions:
             agent, turn, admission = execution.agent, execution.turn, execution.admission
             if agent is not None and turn is not None and admission is not None:
                 queue, priority = admission.queue, turn.snapshot.priority
-                turn.without_place = partial(queue.leave, admission, priority)
+                turn.set_place(partial(queue.leave, admission, priority))
                 async with queue.enter(admission, priority):
                     await self._run_turn(agent, turn)
         except asyncio.CancelledError:

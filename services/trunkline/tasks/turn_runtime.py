@@ -74,8 +74,15 @@ class TurnRuntime(TaskContext[Any]):
             resources, snapshot, message, attempt=attempt, create=create, may_reply=may_reply
         )
         self._forwarded = dict(forwarded or {})
-        self.without_place: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-        """Lets another turn of the agent run during a block in which this turn only waits."""
+        self._without_place: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+
+    def without_place(self) -> AbstractAsyncContextManager[None]:
+        """Let another turn of the agent run during a block in which this turn only waits."""
+        return self._without_place()
+
+    def set_place(self, leave: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Set what gives the place of this turn to another turn during a block."""
+        self._without_place = leave
 
     # The turn and its request.
 
