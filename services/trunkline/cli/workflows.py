@@ -128,7 +128,7 @@ def check_path(workflow: Workflow, path: RunPath) -> None:
 async def read_published(
     source: str, path: RunPath, *, data: Path | None, mesh: str | None, account: str
 ) -> tuple[Workflow, RunPath]:
-    """Return a published workflow by its name, with `path`, or that of a task with its own path.
+    """Return a published workflow with `path`, or the workflow of a task with its own path.
 
     Raises:
         ConfigurationError: the workflow of the task is not published here.

@@ -266,7 +266,7 @@ class Journal(TaskReader):
     def read_tail(
         self, task_id: str, after: int, *, limit_bytes: int = READ_BYTES
     ) -> tuple[Batches, int, int, StateValue] | None:
-        """Return the result of `read_next`, and that of `latest`, if they are in memory.
+        """Return the results of `read_next` and `latest`, if both are in memory.
 
         Most reads are of the latest events, which are there. No batch is parsed. The result of a
         closed journal is None.

@@ -59,7 +59,7 @@ class TaskReader(ABC):
     def read_tail(
         self, task_id: str, after: int, *, limit_bytes: int = READ_BYTES
     ) -> tuple[Batches, int, int, StateValue] | None:
-        """Return the result of `read_next`, and that of `latest`, if they are in memory."""
+        """Return the results of `read_next` and `latest`, if both are in memory."""
 
     @abstractmethod
     async def wait(self, task_id: str, after: int) -> None:

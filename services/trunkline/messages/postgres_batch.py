@@ -32,6 +32,7 @@ from trunkline.v1 import envelope_pb2
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import Connection
+from trunkline.core.postgres.columns import split_columns
 
 _T = TypeVar("_T")
 _NANO: Final = 10**9
@@ -200,9 +201,9 @@ class MessageBatch:
         """Write all changes, and the number of this transaction of the process."""
         await self.connection.execute(
             _FLUSH,
-            *_split(self._new_messages, _MESSAGE_COLUMNS),
-            *_split(self._new_deliveries, _DELIVERY_COLUMNS),
-            *_split(list(self._updates.values()), _UPDATE_COLUMNS),
+            *split_columns(self._new_messages, _MESSAGE_COLUMNS),
+            *split_columns(self._new_deliveries, _DELIVERY_COLUMNS),
+            *split_columns(list(self._updates.values()), _UPDATE_COLUMNS),
             list(self._changes),
             list(self._changes.values()),
             self.process,
@@ -269,9 +270,9 @@ class MessageBatch:
         }
         rows = await self.connection.fetch(
             _LOAD_USED,
-            *_split(keys, 2),
+            *split_columns(keys, 2),
             time.time_ns() - DEDUPLICATION_S * _NANO,
-            *_split(list(conversations), len(_Conversation._fields)),
+            *split_columns(list(conversations), len(_Conversation._fields)),
         )
         positions: list[int] = []
         for account, name, recipient, number in rows:
@@ -290,7 +291,7 @@ class MessageBatch:
             "CASE WHEN owner = $3 THEN epoch END AS epoch FROM trunkline_deliveries "
             "JOIN unnest($1::bigint[], $2::text[]) AS k (position, recipient) "
             "USING (position, recipient) JOIN trunkline_message_partitions USING (partition)",
-            *_split(keys, 2),
+            *split_columns(keys, 2),
             self.process,
         )
         for position, recipient, state, count, content, epoch in rows:
@@ -301,8 +302,3 @@ class MessageBatch:
 
 def _message_key(message: NewMessage) -> tuple[str, str]:
     return message.account, message.envelope.envelope_id
-
-
-def _split(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    """Return the columns of rows; `count` of them, also without rows."""
-    return [[row[number] for row in rows] for number in range(count)]

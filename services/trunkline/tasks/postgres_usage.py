@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from trunkline.core.postgres import PostgresDatabase, Schema
+from trunkline.core.postgres.columns import split_columns
 from trunkline.errors import JournalUnavailableError
 from trunkline.tasks.usage_store import Subject, Usage, oldest_periods, periods
 
@@ -123,8 +124,8 @@ class PostgresUsageStore:
             _SAVE,
             self._host,
             [period for period, _ in keys],
-            *_split_columns([subject for _, subject in keys], len(Subject._fields)),
-            *_split_columns(totals, len(Usage._fields)),
+            *split_columns([subject for _, subject in keys], len(Subject._fields)),
+            *split_columns(totals, len(Usage._fields)),
         )
         self._unsaved.clear()
 
@@ -135,7 +136,7 @@ class PostgresUsageStore:
         rows = await self._database.fetch(
             _READ,
             [period for period, _ in keys],
-            *_split_columns([subject for _, subject in keys], len(Subject._fields)),
+            *split_columns([subject for _, subject in keys], len(Subject._fields)),
         )
         return [Usage(*row) for row in rows]
 
@@ -150,8 +151,3 @@ class PostgresUsageStore:
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return self._runner.run(work)
-
-
-def _split_columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    """Return the columns of rows; `count` of them, also without rows."""
-    return [[row[number] for row in rows] for number in range(count)]

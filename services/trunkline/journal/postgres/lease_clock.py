@@ -1,6 +1,6 @@
 """The clock in the database by which leases end.
 
-Whoever reads the clock moves it on by the time since it was read last, but by at most a quarter of
+Each reader moves the clock on by the time since the last reading, but by at most a quarter of
 the shortest lease that is held. Each host reads it several times a lease. So the clock stands still
 while nobody can reach the database: no host can renew its lease then, and none loses it. A step of
 the server's clock ends no lease either.
