@@ -1,11 +1,16 @@
 """Texts that every store accepts."""
 
+import re
+from typing import Final
+
 from trunkline.errors import InvalidArgumentError
+
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def is_storable(text: str) -> bool:
     """Return whether every store accepts a text: it has no NUL and no half of a surrogate pair."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return _UNSTORABLE.search(text) is None
 
 
 def check_texts(**texts: str) -> None:
