@@ -153,6 +153,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 }
             ],
             joined=membership.registered,
+            is_in_other_mesh=False,
             failed=host.lost,
             inventory=describe_inventory(
                 settings,
