@@ -43,6 +43,8 @@ class ServiceStatus:
     """The ready lines: names and addresses of the endpoints."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the service is registered."""
+    is_in_other_mesh: bool = True
+    """False if the service is a mesh of its own, so that it waits for no other process."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the service can't continue. The log has the reason."""
     inventory: Mapping[str, str] = field(default_factory=dict)
@@ -121,8 +123,8 @@ async def serve(
     """Serve until SIGTERM, Ctrl-C or the end of `parent_pipe`; return the exit code.
 
     `on_state` gets each endpoint as `ready` once it is registered. `on_waiting` is called if the
-    registration takes more than half a second, and `on_ready` is awaited once all endpoints were
-    reported. A second signal exits at once.
+    registration in the mesh of another process takes more than half a second, and `on_ready` is
+    awaited once all endpoints were reported. A second signal exits at once.
     """
     stop = _Stop()
     if parent_pipe is not None:
@@ -193,7 +195,7 @@ async def _announce(
     on_ready: Callable[[ServiceStatus], Awaitable[None]] | None,
 ) -> None:
     try:
-        async with asyncio.timeout(_JOIN_NOTICE_S):
+        async with asyncio.timeout(_JOIN_NOTICE_S if serving.is_in_other_mesh else None):
             await serving.joined.wait()
     except TimeoutError:
         on_waiting()

@@ -130,6 +130,7 @@ def check_pending(pending: Pending) -> None:
             key=pending.key,
             context_id=created.context_id,
             account=created.account,
+            caller=created.caller,
             agent=created.agent,
             parent=created.parent.task_id,
             webhook="" if pending.webhook is None else pending.webhook.config_id,

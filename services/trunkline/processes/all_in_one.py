@@ -20,7 +20,7 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
-from trunkline.processes.database import find_small_files, open_database
+from trunkline.processes.database import find_small_files, open_database, open_join_records
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -77,11 +77,12 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         names = [agent.card.name for agent in agents]
         check_default_agent(settings, names)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        database = await stack.enter_async_context(open_database(settings))
+        records = await open_join_records(settings, database)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, name="trunkline", audit=audit)
+            add_registry(server, settings, credentials, records, name="trunkline", audit=audit)
         )
         await stack.enter_async_context(channels)
-        database = await stack.enter_async_context(open_database(settings))
         journals = HostJournals(settings, database)
         host = await stack.enter_async_context(
             open_host(
@@ -96,7 +97,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
         add_host_services(server, host)
         (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
-        await stack.enter_async_context(add_identity_service(server, settings, credentials))
+        await stack.enter_async_context(
+            add_identity_service(server, settings, credentials, records)
+        )
         dialed = dial_address(mesh_address)
         advertised = _advertise(settings, dialed)
         intake = SpanIntake(credentials, channels.get(unix_address))
@@ -150,6 +153,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 }
             ],
             joined=membership.registered,
+            is_in_other_mesh=False,
             failed=host.lost,
             inventory=describe_inventory(
                 settings,

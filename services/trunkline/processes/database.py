@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from trunkline.core.identity import JoinRecords, identity_folder
 from trunkline.core.settings import Settings
 from trunkline.core.small_files import FolderFiles, SmallFiles
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -63,6 +64,33 @@ def find_small_files(settings: Settings, database: "PostgresDatabase | None") ->
     from trunkline.core.postgres.small_files import PostgresFiles
 
     return PostgresFiles(database)
+
+
+def find_join_records(settings: Settings, database: "PostgresDatabase | None") -> JoinRecords:
+    """Return the records of processes that joined: in the database, or the identity's folder.
+
+    Raises:
+        ConfigurationError: another user may change the user's state folder.
+    """
+    if database is not None:
+        return JoinRecords(find_small_files(settings, database), "identity/")
+    folder = identity_folder(settings)
+    return JoinRecords(FolderFiles(folder.path.parent, folder.path.name))
+
+
+async def open_join_records(settings: Settings, database: "PostgresDatabase | None") -> JoinRecords:
+    """Return the records of processes that joined, for a registry.
+
+    Records that were made on this machine before the mesh had a database are copied to it.
+
+    Raises:
+        ConfigurationError: the records of this machine can't be read.
+        JournalUnavailableError: the database can't be reached.
+    """
+    records = find_join_records(settings, database)
+    if database is not None:
+        await records.add_from(find_join_records(settings, None))
+    return records
 
 
 @asynccontextmanager

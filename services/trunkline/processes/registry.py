@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otl
 
 from trunkline.core.encryption import open_if_encrypting
 from trunkline.core.identity import (
+    JoinRecords,
     MeshCredentials,
     RevocationList,
     identity_folder,
@@ -29,6 +30,7 @@ from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import SpanStore, configure_tracing
+from trunkline.processes.database import open_database, open_join_records
 from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
 
 STOP_GRACE_S = 1.0
@@ -46,12 +48,16 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
+        database = await stack.enter_async_context(open_database(settings))
+        records = await open_join_records(settings, database)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, name="registry", audit=audit)
+            add_registry(server, settings, credentials, records, name="registry", audit=audit)
         )
         (address,) = server.bind(str(settings.mesh))
-        await stack.enter_async_context(add_identity_service(server, settings, credentials))
+        await stack.enter_async_context(
+            add_identity_service(server, settings, credentials, records)
+        )
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         metrics = await stack.enter_async_context(export_signals(settings, "registry"))
@@ -65,6 +71,7 @@ async def add_registry(
     server: MeshServer,
     settings: Settings,
     credentials: MeshCredentials,
+    records: JoinRecords,
     *,
     name: str,
     audit: AuditLog | None,
@@ -76,6 +83,7 @@ async def add_registry(
 
     Raises:
         ConfigurationError: the data directory can't be used.
+        JournalUnavailableError: the records of revoked processes can't be read.
     """
     folder = _create_private_folder(settings)
     async with AsyncExitStack() as stack:
@@ -91,7 +99,7 @@ async def add_registry(
             settings.lease_s,
             audit,
             folder=folder,
-            list_revoked=RevocationList(identity_folder(settings), credentials.revoke).refresh,
+            list_revoked=RevocationList(records, credentials.revoke).refresh,
         )
         server.add_registry(await stack.enter_async_context(registry))
         server.add_service(
@@ -109,7 +117,7 @@ async def add_registry(
 
 @asynccontextmanager
 async def add_identity_service(
-    server: MeshServer, settings: Settings, credentials: MeshCredentials
+    server: MeshServer, settings: Settings, credentials: MeshCredentials, records: JoinRecords
 ) -> AsyncIterator[None]:
     """Renew certificates on a server, and take join tokens at a separate address.
 
@@ -123,7 +131,7 @@ async def add_identity_service(
     if settings.identity_certificate is not None or not folder.has_root:
         yield
         return
-    servicer = IdentityServicer(folder)
+    servicer = IdentityServicer(folder, records)
     server.add_service(
         "trunkline.v1.IdentityService",
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.storable_texts import TEXT_LIMIT_BYTES
 from trunkline.core.users import current_actor, current_user, stored_statement
 from trunkline.errors import (
     ContentTypeNotSupportedError,
@@ -106,13 +107,16 @@ def idempotency_key(
 ) -> tuple[str, str]:
     """Return the key of a submission and a hash of the message, or two empty strings.
 
-    The key consists of the account, the caller, the agent and the message id. Only idempotent
-    submissions have a key: in A2A, a plain anonymous message always creates a task.
+    The key consists of the account, the caller, the agent and the message id, or is their hash if
+    they are too long for a store. Only idempotent submissions have a key: in A2A, a plain anonymous
+    message always creates a task.
     """
     if not submission.idempotent:
         return "", ""
     account = submission.account or ANONYMOUS_ACCOUNT
     key = "\n".join((account, submission.caller, agent, message.message_id))
+    if len(key.encode()) > TEXT_LIMIT_BYTES:
+        key = hashlib.sha256(key.encode()).hexdigest()
     content = message.SerializeToString(deterministic=True)
     return key, hashlib.sha256(content).hexdigest()
 

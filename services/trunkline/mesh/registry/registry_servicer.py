@@ -7,7 +7,7 @@ and which hosts were known, so that hosts which do not come back are missed.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from google.protobuf import duration_pb2
 from trunkline.core.identity import Identity
 from trunkline.core.runtime import finish
 from trunkline.core.settings import DEFAULTS
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.registry.known_hosts import KnownHostsFile
 from trunkline.mesh.registry.leases import LeaseTable
@@ -46,13 +46,15 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         audit: AuditLog | None = None,
         *,
         folder: Path | None = None,
-        list_revoked: Callable[[], frozenset[str]] = frozenset,
+        list_revoked: Callable[[], Awaitable[frozenset[str]]] | None = None,
     ) -> None:
         """Without an audit log, nothing is recorded.
 
         `folder` keeps the owners of journals and the known hosts while no registry runs.
 
-        `list_revoked` returns the revoked instances of identities. Their hosts are removed.
+        `list_revoked` returns the revoked instances of identities, if any can be. Their hosts are
+        removed. It is called when the registry opens, which raises its errors, and then four times
+        a lease.
 
         Raises:
             ConfigurationError: the file of the owners can't be read.
@@ -80,6 +82,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        if self._list_revoked is not None:
+            # Before the first call, so that no revoked process is let in.
+            self._revoked = await self._list_revoked()
+            watch = self._watch_revoked(self._list_revoked)
+            await self._open.enter_async_context(run_in_background(watch))
         await self._open.enter_async_context(run_in_background(self._sweep()))
         self._open.push_async_callback(self._save_hosts)
         await self._open.enter_async_context(run_in_background(self._save_changes()))
@@ -308,7 +315,6 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 async with asyncio.timeout(self._next_check_s()):
                     await changed.wait()
             self._extend_if_frozen()
-            self._check_revoked()
             self._leases.expire()
             # A lease may have ended during a call, such as the renewal of another.
             if self._leases.revision != self._announced:
@@ -319,21 +325,23 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 self._leases.revision += 1
                 self._notify()
 
-    def _check_revoked(self) -> None:
-        """Remove the hosts of identities that were revoked, and tell the watchers."""
-        try:
-            revoked = self._list_revoked()
-        except ConfigurationError as error:
-            logger.error("registry.revocations_not_read", extra={"problem": str(error)})
-            return
-        if revoked == self._revoked:
-            return
-        self._revoked = revoked
-        for host, _ in self._leases.list_live():
-            if Identity.parse(host.identity).instance in revoked:
-                self._leases.remove(host.host_id)
-        self._leases.revision += 1
-        self._notify()
+    async def _watch_revoked(self, list_revoked: Callable[[], Awaitable[frozenset[str]]]) -> None:
+        """Remove the hosts of identities that are revoked, and tell the watchers."""
+        while True:
+            await asyncio.sleep(self._leases.lease_s / 4)
+            try:
+                revoked = await list_revoked()
+            except (ConfigurationError, JournalUnavailableError) as error:
+                logger.error("registry.revocations_not_read", extra={"problem": str(error)})
+                continue
+            if revoked == self._revoked:
+                continue
+            self._revoked = revoked
+            for host, _ in self._leases.list_live():
+                if Identity.parse(host.identity).instance in revoked:
+                    self._leases.remove(host.host_id)
+            self._leases.revision += 1
+            self._notify()
 
     def _next_check_s(self) -> float:
         until_expiry_s = self._leases.next_expiry_s()

@@ -6,6 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
 from trunkline.journal.artifacts.postgres.chunks import Chunks, DamagedContentError
@@ -95,6 +96,7 @@ class PostgresBlobStore(BlobStore):
         self, reference: Reference, *, media_type: str = "", filename: str = ""
     ) -> AsyncIterator[PostgresBlobWriter]:
         """Open an incomplete file for writing; see `BlobStore`."""
+        check_texts(media_type=media_type)
         await self._prepare()
         writer = PostgresBlobWriter(
             self._database,
