@@ -45,10 +45,12 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         ConfigurationError: the address or the data directory can't be used.
     """
     async with AsyncExitStack() as stack:
-        audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="registry")
+        )
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
-        database = await stack.enter_async_context(open_database(settings))
         records = await open_join_records(settings, database)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
