@@ -45,7 +45,7 @@ from trunkline.tasks.execution import (
 )
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.outbox.webhook import from_row, to_row
-from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.tasks.task_tree import admit_task
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import (
@@ -319,7 +319,7 @@ class SubmitHandler:
         task_id = submission.task_id or self._journal.new_task_id()
         account = submission.account or ANONYMOUS_ACCOUNT
         is_root = not submission.HasField("parent")
-        existing = await find_row(self._journal, task_id) if submission.task_id else None
+        existing = await self._journal.find(task_id) if submission.task_id else None
         if existing is None:
             if self._budgets is not None:
                 await self._budgets.check(account, submission.caller)

@@ -113,6 +113,11 @@ class PostgresServer:
         return self._node.host
 
     @property
+    def pid(self) -> int:
+        """The process id of the server. Its other processes are children."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
+    @property
     def url(self) -> str:
         """The URL of its first database."""
         return f"postgresql://postgres@{self.host}:{self.port}/postgres"
@@ -173,7 +178,7 @@ class PostgresServer:
 
     def _signal(self, number: int) -> Sequence[int]:
         """Send a signal to all processes of the server; return them."""
-        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        pid = self.pid
         # It forks no further process then.
         os.kill(pid, signal.SIGSTOP)
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
