@@ -66,7 +66,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "trunkline"))
-        audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="trunkline")
+        )
         unix_address = stack.enter_context(socket_address())
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
@@ -77,10 +80,11 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         names = [agent.card.name for agent in agents]
         check_default_agent(settings, names)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
-        database = await stack.enter_async_context(open_database(settings))
         records = await open_join_records(settings, database)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, records, name="trunkline", audit=audit)
+            add_registry(
+                server, settings, credentials, records, database, name="trunkline", audit=audit
+            )
         )
         await stack.enter_async_context(channels)
         journals = HostJournals(settings, database)

@@ -377,10 +377,10 @@ async def join_mesh(
         name = agents[0].card.name
         metrics = await stack.enter_async_context(export_signals(settings, name))
         stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
-        audit = await stack.enter_async_context(open_audit_log(settings, process=name))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(open_audit_log(settings, database, process=name))
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
-        database = await stack.enter_async_context(open_database(settings))
         journals = HostJournals(settings, database)
         host = await stack.enter_async_context(
             open_host(

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -248,10 +248,9 @@ async def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) ->
 @asynccontextmanager
 async def open_join_records(settings: Settings) -> AsyncIterator[JoinRecords]:
     """Yield the records of processes that joined, as the registry of the mesh has them."""
-    from trunkline.processes.database import create_database, find_join_records
+    from trunkline.processes.database import find_join_records, open_database
 
-    database = create_database(settings)
-    async with nullcontext() if database is None else database:
+    async with open_database(settings, waits=False) as database:
         yield find_join_records(settings, database)
 
 
