@@ -82,7 +82,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         records = await open_join_records(settings, database)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, records, name="trunkline", audit=audit)
+            add_registry(
+                server, settings, credentials, records, database, name="trunkline", audit=audit
+            )
         )
         await stack.enter_async_context(channels)
         journals = HostJournals(settings, database)

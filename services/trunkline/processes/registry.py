@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
@@ -33,6 +34,10 @@ from trunkline.observe.traces import SpanStore, configure_tracing
 from trunkline.processes.database import open_database, open_join_records
 from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
 
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
+    from trunkline.observe.traces.shared_traces import SharedTraces
+
 STOP_GRACE_S = 1.0
 """The time for calls in flight when a mesh server stops."""
 
@@ -54,7 +59,9 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         records = await open_join_records(settings, database)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, records, name="registry", audit=audit)
+            add_registry(
+                server, settings, credentials, records, database, name="registry", audit=audit
+            )
         )
         (address,) = server.bind(str(settings.mesh))
         await stack.enter_async_context(
@@ -69,11 +76,12 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 
 @asynccontextmanager
-async def add_registry(
+async def add_registry(  # noqa: PLR0913  independent parts of a process
     server: MeshServer,
     settings: Settings,
     credentials: MeshCredentials,
     records: JoinRecords,
+    database: "PostgresDatabase | None",
     *,
     name: str,
     audit: AuditLog | None,
@@ -81,7 +89,7 @@ async def add_registry(
     """Add the registry and the span store to a server, and keep them open.
 
     The spans of this process, whose service is `name`, are written to the store directly.
-    Registrations are recorded if there is an audit log.
+    Registrations are recorded if there is an audit log. With a database, registries share traces.
 
     Raises:
         ConfigurationError: the data directory can't be used.
@@ -89,13 +97,17 @@ async def add_registry(
     """
     folder = _create_private_folder(settings)
     async with AsyncExitStack() as stack:
+        shared = _share_traces(settings, database)
         store = SpanStore(
             folder / "traces.db",
             max_traces=settings.trace_limit,
             retention_s=settings.trace_age_s,
             keyring=open_if_encrypting(settings),
+            on_stored=None if shared is None else shared.put,
         )
         stack.callback(store.close)
+        if shared is not None:
+            await stack.enter_async_context(shared.run(store))
         stack.callback(configure_tracing(name, store=store).shutdown)
         registry = RegistryServicer(
             settings.lease_s,
@@ -115,6 +127,14 @@ async def add_registry(
             OtlpServicer(store),
         )
         yield
+
+
+def _share_traces(settings: Settings, database: "PostgresDatabase | None") -> "SharedTraces | None":
+    if database is None:
+        return None
+    from trunkline.observe.traces.shared_traces import SharedTraces
+
+    return SharedTraces(database, max_traces=settings.trace_limit, retention_s=settings.trace_age_s)
 
 
 @asynccontextmanager
