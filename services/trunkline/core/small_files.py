@@ -7,10 +7,11 @@ They are in the private folder of a data directory, or in the database of the me
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
+from trunkline.core.backoff import Backoff
 from trunkline.core.private_files import (
     PRIVATE_FOLDER,
     create_private_data_folder,
@@ -23,6 +24,8 @@ from trunkline.errors import ConfigurationError
 
 _LOCK: Final = ".small-files.lock"
 _LOCK_TIMEOUT_S: Final = 10.0
+# The pause after a change that met one of another process.
+_FIRST_PAUSE_S: Final = 0.02
 
 
 class SmallFiles(Protocol):
@@ -56,12 +59,30 @@ class SmallFiles(Protocol):
         """Return the paths of the files below a folder, sorted."""
 
 
+async def update_file(
+    files: SmallFiles, path: str, change: Callable[[bytes | None], bytes | None]
+) -> None:
+    """Replace a file by a change of its latest content.
+
+    `change` gets the content, or None if there is no file, and returns the new content, or None if
+    nothing has to change. It runs again if another process has replaced the file meanwhile, or if
+    the answer to the first change was lost.
+    """
+    backoff = Backoff(first_s=_FIRST_PAUSE_S)
+    while True:
+        content = await files.read(path)
+        changed = change(content)
+        if changed is None or await files.replace(path, changed, expected=content):
+            return
+        await backoff.pause()
+
+
 class FolderFiles:
     """A `SmallFiles` in the private folder of a data directory."""
 
-    def __init__(self, data_dir: Path) -> None:
-        """The folder is created with the first file."""
-        self._folder = data_dir / PRIVATE_FOLDER
+    def __init__(self, data_dir: Path, folder: str = PRIVATE_FOLDER) -> None:
+        """`folder` is the name of the folder. It is created with the first file."""
+        self._folder = data_dir / folder
 
     def locate(self, path: str) -> str:
         """Return the path of a file in the file system."""

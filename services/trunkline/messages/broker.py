@@ -345,7 +345,6 @@ class MessageBroker:
         for name in _SHORT_FIELDS:
             if len(getattr(envelope, name)) > _ID_LIMIT:
                 raise InvalidArgumentError(name, f"is longer than {_ID_LIMIT} characters")
-        # One text that a store refuses would fail all writes of its transaction.
         check_texts(**{name: getattr(envelope, name) for name in _SHORT_FIELDS})
         if not envelope.type:
             raise InvalidArgumentError("type", "is missing, for example `user_message`")

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.storable_texts import check_texts
 from trunkline.core.users import current_user
 from trunkline.errors import InvalidArgumentError, PermissionDeniedError
 from trunkline.mesh.server.authorization import caller
@@ -50,6 +51,7 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
     async def GetEnvelope(
         self, request: messaging_service_pb2.GetEnvelopeRequest, _context: _Context
     ) -> messaging_service_pb2.GetEnvelopeResponse:
+        check_texts(envelope_id=request.envelope_id)
         stored = await self._store.get(_account(request.account), request.envelope_id)
         return messaging_service_pb2.GetEnvelopeResponse(envelope=stored)
 
@@ -58,7 +60,7 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
     ) -> messaging_service_pb2.ListEnvelopesResponse:
         page = await self._store.read_page(
             _account(request.account),
-            request.filter,
+            _filter(request.filter),
             page_size=read_page_size(request.page_size),
             page_token=request.page_token,
         )
@@ -74,7 +76,7 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
             raise InvalidArgumentError("after_position", "is no position of this service")
         watch = self._store.watch(
             _account(request.account),
-            request.filter,
+            _filter(request.filter),
             after_position=after,
             with_deliveries=request.with_deliveries,
         )
@@ -87,9 +89,9 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
     async def ReplayEnvelopes(
         self, request: messaging_service_pb2.ReplayEnvelopesRequest, context: _Context
     ) -> messaging_service_pb2.ReplayEnvelopesResponse:
-        require_condition(request.filter)
+        require_condition(_filter(request.filter))
         sender = _read_sender(request.account, request.caller, "")
-        found = await self._find_all(_account(request.account), request.filter)
+        found = await self._find_all(_account(request.account), _filter(request.filter))
         response = messaging_service_pb2.ReplayEnvelopesResponse()
         if request.dry_run:
             response.envelope_ids.extend(envelope.envelope_id for envelope in found)
@@ -111,22 +113,22 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
             self._audit,
             Action.ENVELOPE_REDRIVE,
             lambda: process_actor(context.peer(), account=request.account),
-            envelope=request.filter.envelope_id,
+            envelope=_filter(request.filter).envelope_id,
         ):
-            count = await self._store.redrive(_account(request.account), request.filter)
+            count = await self._store.redrive(_account(request.account), _filter(request.filter))
         return messaging_service_pb2.RedriveEnvelopesResponse(deliveries=count)
 
     async def PurgeEnvelopes(
         self, request: messaging_service_pb2.PurgeEnvelopesRequest, context: _Context
     ) -> messaging_service_pb2.PurgeEnvelopesResponse:
-        require_condition(request.filter)
+        require_condition(_filter(request.filter))
         with recording(
             self._audit,
             Action.ENVELOPE_PURGE,
             lambda: process_actor(context.peer(), account=request.account),
-            envelope=request.filter.envelope_id,
+            envelope=_filter(request.filter).envelope_id,
         ):
-            count = await self._store.purge(_account(request.account), request.filter)
+            count = await self._store.purge(_account(request.account), _filter(request.filter))
         return messaging_service_pb2.PurgeEnvelopesResponse(envelopes=count)
 
     async def JoinRoom(
@@ -192,7 +194,25 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
 
 
 def _account(account: str) -> str:
+    """Return the account of a request.
+
+    Raises:
+        InvalidArgumentError: no store accepts its name.
+    """
+    check_texts(account=account)
     return account or ANONYMOUS_ACCOUNT
+
+
+def _filter(query: EnvelopeFilter) -> EnvelopeFilter:
+    """Return the filter of a request.
+
+    Raises:
+        InvalidArgumentError: no store has a text that it names.
+    """
+    check_texts(
+        **{each.name: value for each, value in query.ListFields() if isinstance(value, str)}
+    )
+    return query
 
 
 def _read_sender(account: str, user: str, agent: str) -> Sender:
@@ -200,7 +220,9 @@ def _read_sender(account: str, user: str, agent: str) -> Sender:
 
     Raises:
         PermissionDeniedError: the calling process does not serve the agent that it names.
+        InvalidArgumentError: no store accepts a name.
     """
+    check_texts(user=user, agent=agent)
     identity = caller.get(None)
     if identity is not None:
         acting = find_acting_agents(identity, agent)

@@ -20,7 +20,7 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
-from trunkline.processes.database import find_small_files, open_database
+from trunkline.processes.database import find_small_files, open_database, open_join_records
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -66,7 +66,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "trunkline"))
-        audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="trunkline")
+        )
         unix_address = stack.enter_context(socket_address())
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
@@ -77,11 +80,13 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         names = [agent.card.name for agent in agents]
         check_default_agent(settings, names)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        records = await open_join_records(settings, database)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, name="trunkline", audit=audit)
+            add_registry(
+                server, settings, credentials, records, database, name="trunkline", audit=audit
+            )
         )
         await stack.enter_async_context(channels)
-        database = await stack.enter_async_context(open_database(settings))
         journals = HostJournals(settings, database)
         host = await stack.enter_async_context(
             open_host(
@@ -96,7 +101,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
         add_host_services(server, host)
         (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
-        await stack.enter_async_context(add_identity_service(server, settings, credentials))
+        await stack.enter_async_context(
+            add_identity_service(server, settings, credentials, records)
+        )
         dialed = dial_address(mesh_address)
         advertised = _advertise(settings, dialed)
         intake = SpanIntake(credentials, channels.get(unix_address))

@@ -1,9 +1,10 @@
 """The database of a process, if its settings name one, and what is in it or in files."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from trunkline.core.identity import JoinRecords, identity_folder
 from trunkline.core.settings import Settings
 from trunkline.core.small_files import FolderFiles, SmallFiles
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase | None"]:
+async def open_database(
+    settings: Settings, *, waits: bool = True
+) -> AsyncIterator["PostgresDatabase | None"]:
     """Yield the database of the setting `store`, or None if the stores are files.
 
-    A process that starts before the database waits for it.
+    With `waits`, a process that starts before the database waits for it.
 
     Raises:
         ConfigurationError: the database can't be used with these settings.
@@ -27,7 +30,8 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
         return
     async with database:
         try:
-            await database.wait_until_reachable()
+            if waits:
+                await database.wait_until_reachable()
         except JournalUnavailableError as error:
             problem = f"can't be used: {database.name} says: {error.problem}"
             raise ConfigurationError("store", problem) from error
@@ -65,6 +69,33 @@ def find_small_files(settings: Settings, database: "PostgresDatabase | None") ->
     return PostgresFiles(database)
 
 
+def find_join_records(settings: Settings, database: "PostgresDatabase | None") -> JoinRecords:
+    """Return the records of processes that joined: in the database, or the identity's folder.
+
+    Raises:
+        ConfigurationError: another user may change the user's state folder.
+    """
+    if database is not None:
+        return JoinRecords(find_small_files(settings, database), "identity/")
+    folder = identity_folder(settings)
+    return JoinRecords(FolderFiles(folder.path.parent, folder.path.name))
+
+
+async def open_join_records(settings: Settings, database: "PostgresDatabase | None") -> JoinRecords:
+    """Return the records of processes that joined, for a registry.
+
+    Records that were made on this machine before the mesh had a database are copied to it.
+
+    Raises:
+        ConfigurationError: the records of this machine can't be read.
+        JournalUnavailableError: the database can't be reached.
+    """
+    records = find_join_records(settings, database)
+    if database is not None:
+        await records.add_from(find_join_records(settings, None))
+    return records
+
+
 @asynccontextmanager
 async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
     """Yield the small files, for a process that needs the database for nothing else.
@@ -74,6 +105,5 @@ async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
     Raises:
         ConfigurationError: the database can't be used with these settings.
     """
-    database = create_database(settings)
-    async with nullcontext() if database is None else database:
+    async with open_database(settings, waits=False) as database:
         yield find_small_files(settings, database)

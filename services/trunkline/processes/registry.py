@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
 from trunkline.core.encryption import open_if_encrypting
 from trunkline.core.identity import (
+    JoinRecords,
     MeshCredentials,
     RevocationList,
     identity_folder,
@@ -29,7 +31,12 @@ from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import SpanStore, configure_tracing
+from trunkline.processes.database import open_database, open_join_records
 from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
+    from trunkline.observe.traces.shared_traces import SharedTraces
 
 STOP_GRACE_S = 1.0
 """The time for calls in flight when a mesh server stops."""
@@ -43,15 +50,23 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         ConfigurationError: the address or the data directory can't be used.
     """
     async with AsyncExitStack() as stack:
-        audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="registry")
+        )
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
+        records = await open_join_records(settings, database)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
-            add_registry(server, settings, credentials, name="registry", audit=audit)
+            add_registry(
+                server, settings, credentials, records, database, name="registry", audit=audit
+            )
         )
         (address,) = server.bind(str(settings.mesh))
-        await stack.enter_async_context(add_identity_service(server, settings, credentials))
+        await stack.enter_async_context(
+            add_identity_service(server, settings, credentials, records)
+        )
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         metrics = await stack.enter_async_context(export_signals(settings, "registry"))
@@ -61,10 +76,12 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 
 @asynccontextmanager
-async def add_registry(
+async def add_registry(  # noqa: PLR0913  independent parts of a process
     server: MeshServer,
     settings: Settings,
     credentials: MeshCredentials,
+    records: JoinRecords,
+    database: "PostgresDatabase | None",
     *,
     name: str,
     audit: AuditLog | None,
@@ -72,26 +89,31 @@ async def add_registry(
     """Add the registry and the span store to a server, and keep them open.
 
     The spans of this process, whose service is `name`, are written to the store directly.
-    Registrations are recorded if there is an audit log.
+    Registrations are recorded if there is an audit log. With a database, registries share traces.
 
     Raises:
         ConfigurationError: the data directory can't be used.
+        JournalUnavailableError: the records of revoked processes can't be read.
     """
     folder = _create_private_folder(settings)
     async with AsyncExitStack() as stack:
+        shared = _share_traces(settings, database)
         store = SpanStore(
             folder / "traces.db",
             max_traces=settings.trace_limit,
             retention_s=settings.trace_age_s,
             keyring=open_if_encrypting(settings),
+            on_stored=None if shared is None else shared.put,
         )
         stack.callback(store.close)
+        if shared is not None:
+            await stack.enter_async_context(shared.run(store))
         stack.callback(configure_tracing(name, store=store).shutdown)
         registry = RegistryServicer(
             settings.lease_s,
             audit,
             folder=folder,
-            list_revoked=RevocationList(identity_folder(settings), credentials.revoke).refresh,
+            list_revoked=RevocationList(records, credentials.revoke).refresh,
         )
         server.add_registry(await stack.enter_async_context(registry))
         server.add_service(
@@ -107,9 +129,17 @@ async def add_registry(
         yield
 
 
+def _share_traces(settings: Settings, database: "PostgresDatabase | None") -> "SharedTraces | None":
+    if database is None:
+        return None
+    from trunkline.observe.traces.shared_traces import SharedTraces
+
+    return SharedTraces(database, max_traces=settings.trace_limit, retention_s=settings.trace_age_s)
+
+
 @asynccontextmanager
 async def add_identity_service(
-    server: MeshServer, settings: Settings, credentials: MeshCredentials
+    server: MeshServer, settings: Settings, credentials: MeshCredentials, records: JoinRecords
 ) -> AsyncIterator[None]:
     """Renew certificates on a server, and take join tokens at a separate address.
 
@@ -123,7 +153,7 @@ async def add_identity_service(
     if settings.identity_certificate is not None or not folder.has_root:
         yield
         return
-    servicer = IdentityServicer(folder)
+    servicer = IdentityServicer(folder, records)
     server.add_service(
         "trunkline.v1.IdentityService",
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,

@@ -52,7 +52,8 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "tools"))
-        audit = await stack.enter_async_context(open_audit_log(settings, process="tools"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(open_audit_log(settings, database, process="tools"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
@@ -60,7 +61,6 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         directory = Directory(channels, mesh)
         intake = await stack.enter_async_context(SpanIntake(credentials, channels.get(mesh)))
-        database = await stack.enter_async_context(open_database(settings))
         adapter = add_tool_adapter(
             server,
             load_mcp_config(settings),

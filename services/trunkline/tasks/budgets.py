@@ -8,14 +8,16 @@ may together exceed a budget by their own usage, and no text is cut off.
 import asyncio
 import logging
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from trunkline.core.settings import Budget, LimitSettings
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import JournalUnavailableError, LimitExceededError
-from trunkline.tasks.usage_store import NANO, Subject, Usage, UsageStore, periods
+from trunkline.tasks.usage_store import NANO, Subject, Usage, UsageRecord, UsageStore, periods
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,11 @@ class _Limit(NamedTuple):
     tokens: int | None
     cost: float | None
 
+    @property
+    def key(self) -> tuple[str, Subject]:
+        """The key of the usage in the store."""
+        return self.period, self.subject
+
     def describe_excess(self, usage: Usage) -> str:
         """Return the budget that is used up, or "" if the usage is within it."""
         name = "day" if self.is_day else "month"
@@ -62,8 +69,19 @@ class _Limit(NamedTuple):
         return ""
 
 
+class _Read(NamedTuple):
+    """A check that waits for the usage in its limits."""
+
+    limits: Sequence[_Limit]
+    usages: "Future[Sequence[Usage]]"
+
+
 class Budgets:
-    """Checks and records the usage of all turns of a host."""
+    """Checks and records the usage of all turns of a host.
+
+    The store is called in one thread, for all records and checks that wait at that time. So checks
+    do not queue behind each other while a database does not answer.
+    """
 
     def __init__(
         self,
@@ -76,8 +94,12 @@ class Budgets:
         self._store = store
         self._limits = limits
         self._clock = clock
-        # One thread, so that a check sees what was recorded before it. Only it uses the store.
+        # Only its thread uses the store.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-usage")
+        self._lock = threading.Lock()
+        self._records: list[UsageRecord] = []
+        self._reads: list[_Read] = []
+        self._is_working = False
         self._unpriced: set[str] = set()
 
     def close(self) -> None:
@@ -93,6 +115,7 @@ class Budgets:
 
         Raises:
             LimitExceededError: one is used up.
+            InvalidArgumentError: a name can't be stored.
             JournalUnavailableError: the usage can't be read.
         """
         now = self._clock()
@@ -106,20 +129,67 @@ class Budgets:
             _check_limits(limits, self._read(limits).result(), now)
 
     def _read(self, limits: Sequence[_Limit]) -> "Future[Sequence[Usage]]":
-        keys = [(limit.period, limit.subject) for limit in limits]
-        return self._executor.submit(self._store.read, keys)
+        read = _Read(limits, Future())
+        with self._lock:
+            self._reads.append(read)
+            self._begin_work()
+        return read.usages
 
     def record(self, account: str, caller: str, model: str, usage: ModelUsage) -> None:
-        """Add the usage of a reply, in a thread. A failure is logged."""
+        """Add the usage of a reply, in a thread. A failure is logged.
+
+        Raises:
+            InvalidArgumentError: a name can't be stored.
+        """
+        check_texts(account=account, caller=caller, model=model)
         if usage.input_price is None and usage.output_price is None:
             self._warn_without_price(model)
         subjects = [Subject(account), Subject(account, caller), Subject(model=model)]
         used = Usage(usage.input_tokens, usage.output_tokens, usage.nano_cost)
-        self._executor.submit(self._store.add, subjects, used, self._clock()).add_done_callback(
-            _log_failure
-        )
+        with self._lock:
+            self._records.append(UsageRecord(subjects, used, self._clock()))
+            self._begin_work()
+
+    def _begin_work(self) -> None:
+        """Let the thread work, if it does not. The caller has the lock."""
+        if not self._is_working:
+            self._executor.submit(self._work)
+            self._is_working = True
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                records, self._records = self._records, []
+                reads, self._reads = self._reads, []
+                if not records and not reads:
+                    self._is_working = False
+                    return
+            try:
+                if records:
+                    self._store.add(records)
+                if reads:
+                    self._answer(reads)
+            except Exception as error:  # noqa: BLE001  whoever waits gets it
+                if records:
+                    _log_failure(error)
+                # The checks that came meanwhile would wait as long for the same error.
+                with self._lock:
+                    reads += self._reads
+                    self._reads = []
+                for read in reads:
+                    if read.usages.set_running_or_notify_cancel():
+                        read.usages.set_exception(error)
+
+    def _answer(self, reads: Sequence[_Read]) -> None:
+        """Read the usage for all checks at once. A check sees what was recorded before it."""
+        keys = list(dict.fromkeys(limit.key for read in reads for limit in read.limits))
+        usages = dict(zip(keys, self._store.read(keys), strict=True))
+        for read in reads:
+            if read.usages.set_running_or_notify_cancel():
+                read.usages.set_result([usages[limit.key] for limit in read.limits])
 
     def _list_limits(self, account: str, caller: str, model: str, now: datetime) -> list[_Limit]:
+        check_texts(account=account, caller=caller, model=model)
         day, month = periods(now)
         limits: list[_Limit] = []
         for subject in (Subject(account), Subject(account, caller), Subject(model=model)):
@@ -170,9 +240,8 @@ def end_of_period(now: datetime, *, is_day: bool) -> datetime:
     return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def _log_failure(done: "Future[None]") -> None:
-    error = done.exception()
+def _log_failure(error: Exception) -> None:
     if isinstance(error, JournalUnavailableError):
         logger.error("budget.not_recorded", extra={"problem": error.problem})
-    elif error is not None:
+    else:
         logger.error("budget.not_recorded", exc_info=error)

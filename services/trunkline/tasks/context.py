@@ -380,7 +380,8 @@ class TaskContext(Generic[SettingsT]):
         a graph are counted without it.
 
         Raises:
-            InvalidArgumentError: a number is negative, or not whole.
+            InvalidArgumentError: a number is negative, or not whole, or the name of the model can't
+                be stored.
         """
         self._get_meter().report(model, input_tokens=input_tokens, output_tokens=output_tokens)
 

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 from trunkline.core.postgres import PostgresDatabase, Schema
 from trunkline.core.postgres.columns import split_columns
 from trunkline.errors import JournalUnavailableError
-from trunkline.tasks.usage_store import Subject, Usage, oldest_periods, periods
+from trunkline.tasks.usage_store import Subject, Usage, UsageRecord, oldest_periods, periods
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_SCHEMA: Final = Schema(
+USAGE: Final = Schema(
     "usage",
     [
         [
@@ -50,6 +50,7 @@ _LIST: Final = (
     "sum(cost)::bigint FROM trunkline_usage WHERE period = ANY($1) "
     "GROUP BY period, account, caller, model ORDER BY account, caller, model, period"
 )
+_TIMEOUT_S: Final = 5.0
 _DELETE: Final = "DELETE FROM trunkline_usage WHERE length(period) = $1 AND period < $2"
 
 
@@ -64,8 +65,12 @@ class PostgresUsageStore:
     connection of its own, in the thread that uses it.
     """
 
-    def __init__(self, database: PostgresDatabase) -> None:
-        """Use a database that nothing else uses. `close` closes it."""
+    def __init__(self, database: PostgresDatabase, *, timeout_s: float = _TIMEOUT_S) -> None:
+        """Use a database that nothing else uses. `close` closes it.
+
+        A call fails after `timeout_s` seconds, also if the network swallows all packets.
+        """
+        self._timeout_s = timeout_s
         self._database = database
         self._runner = asyncio.Runner()
         self._host = ""
@@ -73,16 +78,16 @@ class PostgresUsageStore:
         self._totals: dict[tuple[str, Subject], Usage] = {}
         self._unsaved: set[tuple[str, Subject]] = set()
 
-    def add(self, subjects: Sequence[Subject], usage: Usage, now: datetime) -> None:
+    def add(self, records: Sequence[UsageRecord]) -> None:
         """Add usage to the day and the month of each subject; see `UsageStore`."""
+        now = records[-1].time
         day, _ = periods(now)
         is_new_day = day != self._day and not self._unsaved
         if is_new_day:
             self._day, self._host = day, secrets.token_hex(8)
             self._totals.clear()
-        for period in periods(now):
-            for subject in subjects:
-                key = (period, subject)
+        for subjects, usage, time in records:
+            for key in ((period, subject) for period in periods(time) for subject in subjects):
                 before = self._totals.get(key, Usage())
                 self._totals[key] = Usage(*map(sum, zip(before, usage, strict=True)))
                 self._unsaved.add(key)
@@ -119,7 +124,7 @@ class PostgresUsageStore:
     async def _save(self) -> None:
         keys = list(self._unsaved)
         totals = [self._totals[key] for key in keys]
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(USAGE)
         await self._database.fetch(
             _SAVE,
             self._host,
@@ -132,7 +137,7 @@ class PostgresUsageStore:
     async def _read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
         if self._unsaved:
             await self._save()
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(USAGE)
         rows = await self._database.fetch(
             _READ,
             [period for period, _ in keys],
@@ -141,7 +146,7 @@ class PostgresUsageStore:
         return [Usage(*row) for row in rows]
 
     async def _list(self, now: datetime) -> list[tuple[str, Subject, Usage]]:
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(USAGE)
         rows = await self._database.fetch(_LIST, list(periods(now)))
         return [(row[0], Subject(*row[1:4]), Usage(*row[4:])) for row in rows]
 
@@ -150,4 +155,12 @@ class PostgresUsageStore:
             await self._database.fetch(_DELETE, len(oldest), oldest)
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._runner.run(work)
+        return self._runner.run(self._finish_in_time(work))
+
+    async def _finish_in_time(self, work: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await work
+        except TimeoutError:
+            problem = f"it did not answer within {self._timeout_s:g} s"
+            raise JournalUnavailableError(self._database.name, problem) from None

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from trunkline.core.accounts import ANONYMOUS_ACCOUNT
+from trunkline.core.storable_texts import TEXT_LIMIT_BYTES
 from trunkline.core.users import current_actor, current_user, stored_statement
 from trunkline.errors import (
     ContentTypeNotSupportedError,
@@ -27,7 +28,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.journal.events import new_context_id
+from trunkline.journal.events import is_recent_id, new_context_id
 from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
@@ -44,7 +45,7 @@ from trunkline.tasks.execution import (
 )
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.outbox.webhook import from_row, to_row
-from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.tasks.task_tree import admit_task
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import (
@@ -106,13 +107,16 @@ def idempotency_key(
 ) -> tuple[str, str]:
     """Return the key of a submission and a hash of the message, or two empty strings.
 
-    The key consists of the account, the caller, the agent and the message id. Only idempotent
-    submissions have a key: in A2A, a plain anonymous message always creates a task.
+    The key consists of the account, the caller, the agent and the message id, or is their hash if
+    they are too long for a store. Only idempotent submissions have a key: in A2A, a plain anonymous
+    message always creates a task.
     """
     if not submission.idempotent:
         return "", ""
     account = submission.account or ANONYMOUS_ACCOUNT
     key = "\n".join((account, submission.caller, agent, message.message_id))
+    if len(key.encode()) > TEXT_LIMIT_BYTES:
+        key = hashlib.sha256(key.encode()).hexdigest()
     content = message.SerializeToString(deterministic=True)
     return key, hashlib.sha256(content).hexdigest()
 
@@ -320,7 +324,10 @@ class SubmitHandler:
         task_id = submission.task_id or self._journal.new_task_id()
         account = submission.account or ANONYMOUS_ACCOUNT
         is_root = not submission.HasField("parent")
-        existing = await find_row(self._journal, task_id) if submission.task_id else None
+        existing = self._journal.find_in_memory(task_id)
+        # The commit looks the id up as well. That suffices for a first attempt, whose id is recent.
+        if existing is None and submission.task_id and not is_recent_id(task_id):
+            existing = await self._journal.find(task_id)
         if existing is None:
             if self._budgets is not None:
                 await self._budgets.check(account, submission.caller)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trunkline.core.settings import ModelSettings
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import InvalidArgumentError
 from trunkline.observe.metrics import instruments
 from trunkline.tasks.budgets import Budgets, ModelUsage
@@ -60,8 +61,10 @@ class UsageMeter:
         """Count the tokens of a model that the agent called by another client than the mesh's.
 
         Raises:
-            InvalidArgumentError: a number is negative, or not whole.
+            InvalidArgumentError: a number is negative, or not whole, or the name of the model can't
+                be stored.
         """
+        check_texts(model=model)
         numbers: dict[str, object] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
         for name, tokens in numbers.items():
             if not isinstance(tokens, int) or tokens < 0:

@@ -74,6 +74,14 @@ class Subject(NamedTuple):
         return f"account {self.account!r}"
 
 
+class UsageRecord(NamedTuple):
+    """The usage of one reply of a model."""
+
+    subjects: Sequence[Subject]
+    usage: Usage
+    time: datetime
+
+
 def periods(now: datetime) -> tuple[str, str]:
     """Return the day and the month of a time in UTC."""
     return f"{now:%Y-%m-%d}", f"{now:%Y-%m}"
@@ -90,7 +98,7 @@ def oldest_periods(now: datetime) -> tuple[str, str]:
 class UsageStore(Protocol):
     """The usage that hosts share. Its methods block, and are called in one thread."""
 
-    def add(self, subjects: Sequence[Subject], usage: Usage, now: datetime) -> None:
+    def add(self, records: Sequence[UsageRecord]) -> None:
         """Add usage to the day and the month of each subject.
 
         Raises:
@@ -128,16 +136,21 @@ class SqliteUsageStore:
         """Close the file."""
         self._database.close()
 
-    def add(self, subjects: Sequence[Subject], usage: Usage, now: datetime) -> None:
+    def add(self, records: Sequence[UsageRecord]) -> None:
         """Add usage to the day and the month of each subject.
 
         Raises:
             JournalUnavailableError: the file can't be written.
         """
-        rows = [(period, *subject, *usage) for subject in subjects for period in periods(now)]
+        rows = [
+            (period, *subject, *record.usage)
+            for record in records
+            for subject in record.subjects
+            for period in periods(record.time)
+        ]
         with self._database.write() as connection:
             connection.executemany(_ADD, rows)
-            self._prune(connection, now)
+            self._prune(connection, records[-1].time)
 
     def _prune(self, connection: sqlite3.Connection, now: datetime) -> None:
         """Delete old usage, once a day."""

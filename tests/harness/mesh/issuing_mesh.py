@@ -6,13 +6,19 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from trunkline.core.identity import Identity, MeshCredentials, Role
+from trunkline.core.identity import (
+    Identity,
+    JoinRecords,
+    MeshCredentials,
+    RevocationList,
+    Role,
+)
 from trunkline.core.identity.certificates import create_root
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.identity.issuing import issue_member, load_authority
 from trunkline.core.identity.joining import join
-from trunkline.core.identity.revocation import RevocationList
 from trunkline.core.identity.tokens import create_token
+from trunkline.core.small_files import FolderFiles
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.identity_servicer import IdentityServicer
@@ -29,8 +35,10 @@ class RunningMesh:
         address: str,
         join_address: str,
         credentials: MeshCredentials,
+        records: JoinRecords,
     ) -> None:
         self.folder = folder
+        self.records = records
         self.credentials = credentials
         self.address = address
         self.join_address = join_address
@@ -74,20 +82,21 @@ def credentials_in(folder: IdentityFolder) -> MeshCredentials:
 async def run_mesh(path: Path) -> AsyncIterator[RunningMesh]:
     folder = await asyncio.to_thread(make_root, path)
     credentials = await asyncio.to_thread(credentials_in, folder)
-    servicer = IdentityServicer(folder)
+    records = JoinRecords(FolderFiles(path.parent, path.name))
+    servicer = IdentityServicer(folder, records)
     server = MeshServer(credentials)
     server.add_service(
         "trunkline.v1.IdentityService",
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,
         servicer,
     )
-    revocations = RevocationList(folder, credentials.revoke)
+    revocations = RevocationList(records, credentials.revoke)
     async with RegistryServicer(list_revoked=revocations.refresh, lease_s=4.0) as registry:
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
         try:
             async with serve_join(servicer, credentials, "127.0.0.1:0") as join_address:
-                yield RunningMesh(folder, address, join_address, credentials)
+                yield RunningMesh(folder, address, join_address, credentials, records)
         finally:
             await server.stop(0)
 

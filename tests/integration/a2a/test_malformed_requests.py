@@ -29,8 +29,10 @@ import trunkline.v1
 from harness.agents.inline_agents import define
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
+from trunkline.core.identity import JoinRecords
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
@@ -279,7 +281,10 @@ def services(
         (
             "trunkline.v1.IdentityService",
             identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,
-            IdentityServicer(IdentityFolder(mesh_credentials().roots_file.parent)),
+            IdentityServicer(
+                IdentityFolder(mesh_credentials().roots_file.parent),
+                JoinRecords(FolderFiles(data_dir)),
+            ),
         ),
         (
             "trunkline.v1.ToolService",

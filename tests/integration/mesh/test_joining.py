@@ -16,9 +16,8 @@ from trunkline.core.identity import Role
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.identity.issuing import load_authority
 from trunkline.core.identity.joining import join, renew
-from trunkline.core.identity.revocation import revoke
 from trunkline.core.identity.rotation import advance_rotation, start_rotation
-from trunkline.core.identity.tokens import revoke_token, verify_token
+from trunkline.core.identity.tokens import verify_token
 from trunkline.errors import (
     ConfigurationError,
     PeerUnavailableError,
@@ -68,7 +67,9 @@ async def test_a_token_is_used_up(mesh: RunningMesh, tmp_path: Path) -> None:
 
 async def test_a_token_of_another_mesh_is_refused(mesh: RunningMesh, tmp_path: Path) -> None:
     async with run_mesh(tmp_path / "other") as other:
-        foreign = RunningMesh(other.folder, mesh.address, mesh.join_address, other.credentials)
+        foreign = RunningMesh(
+            other.folder, mesh.address, mesh.join_address, other.credentials, other.records
+        )
         token = await foreign.make_token("math")
         # Its holder trusts the other mesh, so it does not even send the token to this one.
         with pytest.raises(PeerUnavailableError):
@@ -149,7 +150,7 @@ async def test_a_process_that_is_revoked_can_neither_call_nor_renew(
         await registry.register(host)
         async with aclosing(registry.watch_agents()) as updates:
             assert [live.host_id for live in (await anext(updates)).hosts] == ["math"]
-            (revoked,) = await asyncio.to_thread(revoke, mesh.folder, ["agents/math"])
+            (revoked,) = await mesh.records.revoke(["agents/math"])
             # The registry ends the watch when it reads the list.
             async with asyncio.timeout(PATIENCE_S):
                 with pytest.raises(UnauthenticatedError, match="revoked"):
@@ -169,7 +170,7 @@ async def test_a_process_that_is_revoked_can_neither_call_nor_renew(
 async def test_a_revoked_token_lets_nobody_join(mesh: RunningMesh, tmp_path: Path) -> None:
     token = await mesh.make_token("math", uses=5)
     authority = await asyncio.to_thread(load_authority, mesh.folder)
-    await asyncio.to_thread(revoke_token, mesh.folder, verify_token(authority, token))
+    await mesh.records.revoke_token(verify_token(authority, token))
     with pytest.raises(UnauthenticatedError):
         await asyncio.to_thread(join, IdentityFolder(tmp_path / "math"), token)
 

@@ -21,6 +21,7 @@ from trunkline.tasks.usage_store import (
     SqliteUsageStore,
     Subject,
     Usage,
+    UsageRecord,
     list_usage,
     usage_path,
 )
@@ -204,7 +205,9 @@ async def test_usage_survives_a_restart_and_is_shared_by_processes(
 async def test_old_usage_is_deleted(tmp_path: Path) -> None:
     with closing(SqliteUsageStore(tmp_path)) as store:
         for days in range(0, 500, 10):
-            store.add([Subject("acme")], Usage(1, 1, 1), EVENING + timedelta(days=days))
+            store.add(
+                [UsageRecord([Subject("acme")], Usage(1, 1, 1), EVENING + timedelta(days=days))]
+            )
         last = EVENING + timedelta(days=490)
         rows = sqlite3.connect(usage_path(tmp_path)).execute("SELECT period FROM usage").fetchall()
     periods = sorted(period for (period,) in rows)

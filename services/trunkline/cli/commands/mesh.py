@@ -1,7 +1,8 @@
 """The commands for the identity of processes on a mesh."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -20,7 +21,7 @@ from trunkline.cli.options import (
 )
 from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.core.durations import parse_duration
-from trunkline.core.identity import Identity, Role, identity_folder, load_credentials
+from trunkline.core.identity import Identity, JoinRecords, Role, identity_folder, load_credentials
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.network import parse_authority
 from trunkline.core.settings import HostPort, Settings
@@ -120,7 +121,7 @@ def join_mesh(
 
 
 @command(group, "revoke")
-def revoke_processes(
+async def revoke_processes(
     names: Annotated[
         list[str],
         argument(
@@ -135,18 +136,18 @@ def revoke_processes(
 ) -> None:
     """Withdraw what a token gave. The mesh ends the processes' calls and accepts no new ones."""
     from trunkline.core.identity.issuing import load_authority
-    from trunkline.core.identity.revocation import list_joined, revoke
-    from trunkline.core.identity.tokens import revoke_token, verify_token
+    from trunkline.core.identity.tokens import verify_token
 
-    folder = open_own_folder(resolve_mesh_settings(mesh))
+    settings = resolve_mesh_settings(mesh, uses={"store"})
+    folder = open_own_folder(settings)
     tokens = [name for name in names if name.count(".") == _DOTS_OF_TOKEN]
-    for token in tokens:
-        revoke_token(folder, verify_token(load_authority(folder), token))
-    processes = revoke(folder, [name for name in names if name not in tokens])
+    async with open_join_records(settings) as records:
+        for token in tokens:
+            await records.revoke_token(verify_token(load_authority(folder), token))
+        processes = await records.revoke([name for name in names if name not in tokens])
+        joined = await records.list_joined()
     if not (tokens or processes):
-        known = ", ".join(
-            f"{process.subject} {process.instance}" for process in list_joined(folder)
-        )
+        known = ", ".join(f"{process.subject} {process.instance}" for process in joined)
         problem = f"no such process; these have joined: {known or 'none'}"
         raise InvalidArgumentError(" ".join(names), problem)
     if json:
@@ -223,13 +224,12 @@ def rotate_root(
 
 
 @command(group, "show")
-def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
+async def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """Show your identity on a mesh, and who has joined the mesh."""
-    from trunkline.core.identity.revocation import list_joined
-
-    settings = resolve_mesh_settings(mesh)
+    settings = resolve_mesh_settings(mesh, uses={"store"})
     credentials = load_credentials(settings)
-    joined = list_joined(identity_folder(settings))
+    async with open_join_records(settings) as records:
+        joined = await records.list_joined()
     facts = {
         "mesh": str(settings.mesh),
         "identity": str(credentials.identity),
@@ -243,6 +243,15 @@ def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
         for process in joined:
             state = "  revoked" if process.is_revoked else ""
             print(f"{'joined':<10}{process.subject}  {process.instance}{state}")
+
+
+@asynccontextmanager
+async def open_join_records(settings: Settings) -> AsyncIterator[JoinRecords]:
+    """Yield the records of processes that joined, as the registry of the mesh has them."""
+    from trunkline.processes.database import find_join_records, open_database
+
+    async with open_database(settings, waits=False) as database:
+        yield find_join_records(settings, database)
 
 
 def open_own_folder(settings: Settings) -> IdentityFolder:

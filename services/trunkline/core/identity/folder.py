@@ -44,9 +44,6 @@ class IdentityFolder:
         """The times at which the next root replaces the current one. Exists until then."""
         self.join_address: Path = path / "join"
         """The address at which the mesh takes join tokens."""
-        self.used_tokens: Path = path / "used-tokens"
-        self.joined: Path = path / "joined"
-        """The processes that joined by a token."""
         self.temporary_mark: Path = path / "temporary"
         """Exists if the mesh has a picked port, and the folder is removed at its end."""
 

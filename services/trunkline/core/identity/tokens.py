@@ -1,8 +1,6 @@
 """Join tokens: JWTs (RFC 7519, ES256) by which other users and machines get a first certificate."""
 
 import base64
-import hashlib
-import json
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +12,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from trunkline.core.identity.certificates import CertificateAuthority
-from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.identity.names import Identity
 from trunkline.errors import ConfigurationError, UnauthenticatedError
 
@@ -139,55 +136,3 @@ def _decode(authority: CertificateAuthority, token: str) -> dict[str, Any]:
         else:
             return claims
     raise problem
-
-
-def redeem_token(
-    folder: IdentityFolder, token: TokenUse, public_key: ec.EllipticCurvePublicKey
-) -> None:
-    """Count a use of a token, also across restarts. The same key may use it again.
-
-    A process whose answer was lost repeats its request with the same key.
-
-    Raises:
-        UnauthenticatedError: it is used up.
-        ConfigurationError: the uses can't be counted.
-    """
-    key = public_key.public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    digest = hashlib.sha256(key).hexdigest()
-    with folder.lock():
-        uses = _read_uses(folder)
-        keys = uses.setdefault(token.token_id, {"keys": [], "exp": token.ends_at})["keys"]
-        if digest in keys:
-            return
-        if len(keys) >= token.uses:
-            raise UnauthenticatedError("the join token is used up")
-        keys.append(digest)
-        folder.write(folder.used_tokens, json.dumps(uses).encode())
-
-
-def revoke_token(folder: IdentityFolder, token: TokenUse) -> None:
-    """Let no further process join by a token.
-
-    Raises:
-        ConfigurationError: the uses can't be counted.
-    """
-    with folder.lock():
-        uses = _read_uses(folder)
-        use = uses.setdefault(token.token_id, {"keys": [], "exp": token.ends_at})
-        use["keys"] += [""] * token.uses
-        folder.write(folder.used_tokens, json.dumps(uses).encode())
-
-
-def _read_uses(folder: IdentityFolder) -> dict[str, Any]:
-    """Return the uses of the tokens that have not expired, by their ids."""
-    try:
-        uses: dict[str, Any] = json.loads(folder.used_tokens.read_bytes())
-        now = datetime.now(UTC).timestamp()
-        return {token_id: use for token_id, use in uses.items() if use["exp"] > now}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-        problem = "can't be read; remove it, and tokens that are still valid can be used again"
-        raise ConfigurationError(str(folder.used_tokens), problem) from error

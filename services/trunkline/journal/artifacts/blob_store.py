@@ -129,6 +129,7 @@ class BlobStore(ABC):
         methods of earlier writers raise PeerUnavailableError.
 
         Raises:
+            InvalidArgumentError: no store accepts the media type.
             PeerUnavailableError: another writer has just completed the file.
         """
 

@@ -7,7 +7,7 @@ and which hosts were known, so that hosts which do not come back are missed.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from google.protobuf import duration_pb2
 from trunkline.core.identity import Identity
 from trunkline.core.runtime import finish
 from trunkline.core.settings import DEFAULTS
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.registry.known_hosts import KnownHostsFile
 from trunkline.mesh.registry.leases import LeaseTable
@@ -46,13 +46,15 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         audit: AuditLog | None = None,
         *,
         folder: Path | None = None,
-        list_revoked: Callable[[], frozenset[str]] = frozenset,
+        list_revoked: Callable[[], Awaitable[frozenset[str]]] | None = None,
     ) -> None:
         """Without an audit log, nothing is recorded.
 
         `folder` keeps the owners of journals and the known hosts while no registry runs.
 
-        `list_revoked` returns the revoked instances of identities. Their hosts are removed.
+        `list_revoked` returns the revoked instances of identities, if any can be. Their hosts are
+        removed. It is called when the registry opens, which raises its errors, and then four times
+        a lease.
 
         Raises:
             ConfigurationError: the file of the owners can't be read.
@@ -72,6 +74,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._list_revoked = list_revoked
         self._revoked: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+        # The latest list, and the latest loads, with what they were made of.
+        self._shared: dict[
+            bool, tuple[tuple[int, int, asyncio.Event], registry_service_pb2.WatchAgentsResponse]
+        ] = {}
         # The revision when the watchers were last woken.
         self._announced = self._leases.revision
         # Runs while changed loads wait for their announcement.
@@ -80,6 +86,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        if self._list_revoked is not None:
+            # Before the first call, so that no revoked process is let in.
+            self._revoked = await self._list_revoked()
+            watch = self._watch_revoked(self._list_revoked)
+            await self._open.enter_async_context(run_in_background(watch))
         await self._open.enter_async_context(run_in_background(self._sweep()))
         self._open.push_async_callback(self._save_hosts)
         await self._open.enter_async_context(run_in_background(self._save_changes()))
@@ -158,21 +169,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             self._extend_if_frozen()
             self._leases.expire()
             if self._leases.revision != sent:
-                hosts = self._hosts()
                 sent, sent_loads = self._leases.revision, self._leases.load_revision
                 # All changes during this write are sent in the next response.
-                yield registry_service_pb2.WatchAgentsResponse(
-                    revision=sent,
-                    hosts=hosts,
-                    is_partial=self._is_partial,
-                    has_missing_journals=self._is_partial and bool(self._missing_journals),
-                    revoked_instances=sorted(self._revoked),
-                    lost_hosts=self._leases.list_lost(),
-                )
+                yield self._share(sent, 0, self._build_list)
             elif request.with_loads and self._leases.load_revision != sent_loads:
                 sent_loads = self._leases.load_revision
-                loads = {host.host_id: host.load for host in self._list_live()}
-                yield registry_service_pb2.WatchAgentsResponse(revision=sent, loads=loads)
+                yield self._share(sent, sent_loads, self._build_loads)
             else:
                 await changed.wait()
 
@@ -217,10 +219,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             yield
 
     def _check_size(self, host: registry_service_pb2.Host, identity: Identity) -> None:
-        self._owners.check_size(host, identity, self._list_live())
+        self._owners.check_size(host, identity, self._leases.iter_live())
 
     def _check(self, host: registry_service_pb2.Host, identity: Identity) -> None:
-        self._owners.check(host, identity, self._list_live())
+        self._owners.check(host, identity, self._leases.iter_live())
         self._leases.check(host)
 
     def _renew(
@@ -247,6 +249,33 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         if host is not None:
             self._owners.check_owner(host, caller.get())
 
+    def _share(
+        self,
+        revision: int,
+        load_revision: int,
+        build: Callable[[], registry_service_pb2.WatchAgentsResponse],
+    ) -> registry_service_pb2.WatchAgentsResponse:
+        """Return a response for the watchers, the same one for all that a change wakes."""
+        found = self._shared.get(bool(load_revision))
+        key = (revision, load_revision, self._changed)
+        if found is None or found[0] != key:
+            found = self._shared[bool(load_revision)] = key, build()
+        return found[1]
+
+    def _build_list(self) -> registry_service_pb2.WatchAgentsResponse:
+        return registry_service_pb2.WatchAgentsResponse(
+            revision=self._leases.revision,
+            hosts=self._hosts(),
+            is_partial=self._is_partial,
+            has_missing_journals=self._is_partial and bool(self._missing_journals),
+            revoked_instances=sorted(self._revoked),
+            lost_hosts=self._leases.list_lost(),
+        )
+
+    def _build_loads(self) -> registry_service_pb2.WatchAgentsResponse:
+        loads = {host.host_id: host.load for host in self._leases.iter_live()}
+        return registry_service_pb2.WatchAgentsResponse(revision=self._leases.revision, loads=loads)
+
     def _hosts(self) -> list[registry_service_pb2.Host]:
         self._extend_if_frozen()
         now = datetime.now(UTC)
@@ -270,10 +299,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         await self._known_hosts.save(self._list_live(), self._leases.list_lost())
 
     async def _save_changes(self) -> None:
-        """Save the known hosts after each change. No call waits for this file."""
+        """Save the known hosts after changes. No call waits for this file."""
         while True:
-            changed = self._changed
+            changed, started_s = self._changed, time.monotonic()
             await self._save_hosts()
+            # So it takes a tenth of the time at most, however many hosts there are.
+            await asyncio.sleep(9 * (time.monotonic() - started_s))
             await changed.wait()
 
     def _notify(self) -> None:
@@ -308,7 +339,6 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 async with asyncio.timeout(self._next_check_s()):
                     await changed.wait()
             self._extend_if_frozen()
-            self._check_revoked()
             self._leases.expire()
             # A lease may have ended during a call, such as the renewal of another.
             if self._leases.revision != self._announced:
@@ -319,21 +349,23 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 self._leases.revision += 1
                 self._notify()
 
-    def _check_revoked(self) -> None:
-        """Remove the hosts of identities that were revoked, and tell the watchers."""
-        try:
-            revoked = self._list_revoked()
-        except ConfigurationError as error:
-            logger.error("registry.revocations_not_read", extra={"problem": str(error)})
-            return
-        if revoked == self._revoked:
-            return
-        self._revoked = revoked
-        for host, _ in self._leases.list_live():
-            if Identity.parse(host.identity).instance in revoked:
-                self._leases.remove(host.host_id)
-        self._leases.revision += 1
-        self._notify()
+    async def _watch_revoked(self, list_revoked: Callable[[], Awaitable[frozenset[str]]]) -> None:
+        """Remove the hosts of identities that are revoked, and tell the watchers."""
+        while True:
+            await asyncio.sleep(self._leases.lease_s / 4)
+            try:
+                revoked = await list_revoked()
+            except (ConfigurationError, JournalUnavailableError) as error:
+                logger.error("registry.revocations_not_read", extra={"problem": str(error)})
+                continue
+            if revoked == self._revoked:
+                continue
+            self._revoked = revoked
+            for host, _ in self._leases.list_live():
+                if Identity.parse(host.identity).instance in revoked:
+                    self._leases.remove(host.host_id)
+            self._leases.revision += 1
+            self._notify()
 
     def _next_check_s(self) -> float:
         until_expiry_s = self._leases.next_expiry_s()

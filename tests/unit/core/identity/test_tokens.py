@@ -1,16 +1,13 @@
-"""Join tokens: for whom, for how long, and how often."""
+"""Join tokens: for whom and for how long."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from trunkline.core.identity import Identity, Role
-from trunkline.core.identity.certificates import CertificateAuthority, create_key, create_root
-from trunkline.core.identity.folder import IdentityFolder
-from trunkline.core.identity.tokens import create_token, read_token, redeem_token, verify_token
+from trunkline.core.identity.certificates import CertificateAuthority, create_root
+from trunkline.core.identity.tokens import create_token, read_token, verify_token
 from trunkline.errors import ConfigurationError, UnauthenticatedError
 
 HOUR = timedelta(hours=1)
@@ -19,13 +16,6 @@ HOUR = timedelta(hours=1)
 @pytest.fixture(scope="module")
 def authority() -> CertificateAuthority:
     return CertificateAuthority(*create_root())
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> IdentityFolder:
-    folder = IdentityFolder(tmp_path / "mesh")
-    folder.create()
-    return folder
 
 
 def token_of(authority: CertificateAuthority, *, uses: int = 1, lifetime: timedelta = HOUR) -> str:
@@ -45,30 +35,12 @@ def test_its_holder_learns_the_addresses_and_the_root(authority: CertificateAuth
     assert content.roots == authority.certificate_pem
 
 
-def new_key() -> ec.EllipticCurvePublicKey:
-    return create_key()[0]
-
-
-def test_it_is_redeemed_as_often_as_it_says_also_after_a_restart(
-    authority: CertificateAuthority, folder: IdentityFolder
+def test_its_registry_learns_the_identity_and_the_number_of_uses(
+    authority: CertificateAuthority,
 ) -> None:
-    content = verify_token(authority, token_of(authority, uses=2))
-    assert content.identity == Identity.for_agents(authority.mesh, ["math"])
-    keys = [new_key(), new_key()]
-    for key in keys:
-        redeem_token(IdentityFolder(folder.path), content, key)
-    with pytest.raises(UnauthenticatedError, match="used up"):
-        redeem_token(IdentityFolder(folder.path), content, new_key())
-    # The answer to the same request may have been lost.
-    redeem_token(folder, content, keys[0])
-
-
-def test_uses_that_can_not_be_counted_are_an_error(
-    authority: CertificateAuthority, folder: IdentityFolder
-) -> None:
-    folder.used_tokens.write_text("[1, 2")
-    with pytest.raises(ConfigurationError, match="remove it"):
-        redeem_token(folder, verify_token(authority, token_of(authority)), new_key())
+    token = verify_token(authority, token_of(authority, uses=2))
+    assert token.identity == Identity.for_agents(authority.mesh, ["math"])
+    assert token.uses == 2
 
 
 def test_tokens_of_another_mesh_expired_ones_and_other_jwts_are_refused(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trunkline.core.encryption import Keyring
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, JournalUnavailableError
 from trunkline.journal.artifacts.blob_store import (
     ABANDONED_S,
@@ -70,6 +71,7 @@ class FolderBlobStore(BlobStore):
         self, reference: Reference, *, media_type: str = "", filename: str = ""
     ) -> AsyncIterator[FolderBlobWriter]:
         """Open an incomplete file for writing; see `BlobStore`."""
+        check_texts(media_type=media_type)
         earlier = self._writers.get(reference)
         if earlier is not None:
             await earlier.close()

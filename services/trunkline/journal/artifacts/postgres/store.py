@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.postgres import PostgresDatabase, retry_while_away
+from trunkline.core.storable_texts import check_texts
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
 from trunkline.journal.artifacts.postgres.chunks import Chunks, DamagedContentError
-from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.postgres.tables import FILES
 from trunkline.journal.artifacts.postgres.writer import PostgresBlobWriter
 from trunkline.journal.artifacts.references import Reference, sanitize_filename
@@ -95,6 +95,7 @@ class PostgresBlobStore(BlobStore):
         self, reference: Reference, *, media_type: str = "", filename: str = ""
     ) -> AsyncIterator[PostgresBlobWriter]:
         """Open an incomplete file for writing; see `BlobStore`."""
+        check_texts(media_type=media_type)
         await self._prepare()
         writer = PostgresBlobWriter(
             self._database,
