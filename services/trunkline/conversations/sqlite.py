@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from trunkline.conversations.memory import AgentMemory
-from trunkline.conversations.sqlite_file import SqliteFile
+from trunkline.conversations.sqlite_file import SqliteFile, is_damaged
 from trunkline.conversations.store import (
     ConversationKey,
     StoredCheckpoint,
@@ -313,8 +313,8 @@ class SqliteConversations:
     async def find(self, key: ConversationKey) -> StoredState | None:
         """Return the state of a conversation; see `ConversationStore`.
 
-        A state that can't be decrypted has an empty kind. If the file can't be read, the
-        conversation counts as new, so that a damaged file does not fail the turn.
+        A state that can't be decrypted has an empty kind. If the file is damaged, the conversation
+        counts as new, so that the turn does not fail.
         """
         query = (
             "SELECT step, kind, body FROM conversations"
@@ -323,6 +323,8 @@ class SqliteConversations:
         try:
             row = await self.file.read(lambda connection: connection.execute(query, key).fetchone())
         except JournalUnavailableError as error:
+            if not is_damaged(error):
+                raise
             logger.warning("conversation.not_read", extra={"problem": error.problem})
             return None
         if row is None:
