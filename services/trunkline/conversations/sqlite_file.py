@@ -28,7 +28,6 @@ _Result = TypeVar("_Result")
 
 # The time to wait for a lock of another process.
 _LOCK_S: Final = 5.0
-_CLEANING_INTERVAL_S: Final = 24 * 3600.0
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 _LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -46,18 +45,17 @@ class SqliteFile:
         self,
         path: Path | None,
         prepare: Callable[[sqlite3.Connection], None],
-        clean: Callable[[sqlite3.Connection], None],
     ) -> None:
-        """Without a path, the content is in memory.
-
-        `prepare` creates the tables, and `clean` deletes old rows, after opening and once a day.
-        """
+        """Without a path, the content is in memory. `prepare` creates the tables."""
         self.path: Path | None = path
         self._prepare = prepare
-        self._clean = clean
-        self._clean_at_s = -float("inf")
         self._connection: sqlite3.Connection | None = None
         self._is_closed = False
+
+    @property
+    def exists(self) -> bool:
+        """True if it was opened, or is there from earlier."""
+        return self._connection is not None or (self.path is not None and self.path.exists())
 
     @property
     def name(self) -> str:
@@ -82,9 +80,6 @@ class SqliteFile:
         def write() -> _Result:
             connection = self._open()
             with transaction(connection):
-                if time.monotonic() > self._clean_at_s:
-                    self._clean(connection)
-                    self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
                 return work(connection)
 
         return await self._run(write)
@@ -162,8 +157,6 @@ class SqliteFile:
             connection.execute("PRAGMA synchronous = OFF")
             with transaction(connection):
                 self._prepare(connection)
-                self._clean(connection)
-            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
         except BaseException:
             connection.close()
             raise

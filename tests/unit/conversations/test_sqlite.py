@@ -192,6 +192,7 @@ async def test_old_content_is_deleted(tmp_path: Path) -> None:
         connection.commit()
 
     memory = await open_sqlite_memory(journal)
+    await memory.clean()
     for thread in threads:
         assert await memory.checkpoints.find(thread) is None
     assert await memory.conversations.find(KEY) is None
@@ -208,6 +209,7 @@ async def test_a_week_is_too_long_for_a_turn_and_not_for_a_waiting_graph(tmp_pat
         await memory.checkpoints.put(thread, old)
     await memory.close()
     memory = await open_sqlite_memory(journal)
+    await memory.clean()
     assert await memory.checkpoints.find(THREAD) is None
     assert await memory.checkpoints.find(waiting) == old
     await memory.close()
