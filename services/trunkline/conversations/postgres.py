@@ -17,8 +17,14 @@ from trunkline.conversations.store import (
     Turn,
 )
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
-from trunkline.core.backoff import Backoff
-from trunkline.core.postgres import Connection, PostgresDatabase, Schema, begin
+from trunkline.core.postgres import (
+    Connection,
+    FinalError,
+    PostgresDatabase,
+    Schema,
+    begin,
+    retry_while_away,
+)
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.postgres.fence import fenced, hold_fence
 
@@ -193,11 +199,6 @@ _CLEAN_CONVERSATIONS: Final = (
     " AND turn.context_id = old.context_id AND turn.account = old.account)"
 )
 _CLEANING_INTERVAL_S: Final = 24 * 3600.0
-# An outage of the database that is longer fails the turn.
-_RETRY_S: Final = 30.0
-# The classes of errors that say that the server is going away, has no connection left, or that
-# another transaction was in the way.
-_PASSING: Final = ("08", "25P03", "40", "53", "55P03", "57P")
 
 
 async def open_postgres_memory(
@@ -242,17 +243,14 @@ class _FencedTables:
         Raises:
             JournalUnavailableError: the database can't be reached for a while.
         """
-        backoff = Backoff()
-        give_up_at_s = time.monotonic() + _RETRY_S
-        while True:
+
+        async def run() -> _Result:
             if self.is_closed:
-                raise JournalUnavailableError(self._database.name, "it is closed")
-            try:
-                return await self._database.run(work)
-            except JournalUnavailableError as error:
-                if not _is_passing(error) or time.monotonic() > give_up_at_s:
-                    raise
-            await backoff.pause()
+                problem = "it is closed"
+                raise JournalUnavailableError(self._database.name, problem) from FinalError()
+            return await self._database.run(work)
+
+        return await retry_while_away(run)
 
     async def write(self, statement: str, *values: object) -> asyncpg.Record:
         """Run a statement whose first values are the journal and the epoch. Return its row.
@@ -401,12 +399,3 @@ def _build_ticket(row: asyncpg.Record, *, is_first: bool = False) -> Ticket:
     agent, context_id, account, task_id, number, ancestors, place = row
     key = ConversationKey(agent, context_id, account)
     return Ticket(Turn(key, task_id, number, tuple(ancestors)), place, is_first)
-
-
-def _is_passing(error: JournalUnavailableError) -> bool:
-    """Return whether the error may pass, because the statement itself was not refused."""
-    cause = error.__cause__
-    if isinstance(cause, asyncpg.PostgresError):
-        return (cause.sqlstate or "").startswith(_PASSING)
-    # Without a cause, the write does not wait for the synchronous standby, and is repeated.
-    return True

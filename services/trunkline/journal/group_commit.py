@@ -256,6 +256,8 @@ class CommitBuilder:
                 raise MessageKeyReusedError(created.message.message_id)
             return CreateResult(used.task_id, is_new=False, head=self._head(row))
         if (row := self._row(task_id)) is not None:
+            if row.account != created.account:
+                raise TaskNotFoundError(task_id)
             return CreateResult(task_id, is_new=False, head=self._head(row))
         self.group.batches.append(self._seal(task_id, 1, build_draft([pending.created])))
         row = TaskRow(

@@ -37,7 +37,7 @@ from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.journals import HostJournals
-from trunkline.processes.takeover import Takeover, adopt_journals
+from trunkline.processes.takeover import Takeover
 from trunkline.processes.usage import open_usage_store
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
@@ -88,7 +88,7 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
 ) -> AsyncIterator[TaskHost]:
     """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
-    The journals are the free ones of the first agent's family among `journals`. Agents that are not
+    The own journal is of the first agent's family; see `HostJournals.open_own`. Agents that are not
     ready from the start are marked in `readiness`. Answers to approvals are recorded in the audit
     log.
 
@@ -118,9 +118,8 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
         return (await client.tasks.AnswerApproval(request)).approval
 
     files = find_small_files(settings, database)
-    family = agents[0].card.name
     names = {agent.card.name for agent in agents}
-    own = await journals.open_own(family, names)
+    own = await journals.open_own(agents[0].card.name, names)
     if not own.is_new:
         directory.expect_service(TOOL_SERVICE)
     try:
@@ -142,7 +141,6 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
                 reader=await journals.open_reader(),
             ) as host,
         ):
-            await adopt_journals(host, journals, family, directory)
             yield host
     finally:
         await own.journal.close()

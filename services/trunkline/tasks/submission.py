@@ -28,7 +28,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.journal.events import new_context_id
+from trunkline.journal.events import is_recent_id, new_context_id
 from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
@@ -319,7 +319,10 @@ class SubmitHandler:
         task_id = submission.task_id or self._journal.new_task_id()
         account = submission.account or ANONYMOUS_ACCOUNT
         is_root = not submission.HasField("parent")
-        existing = await self._journal.find(task_id) if submission.task_id else None
+        existing = self._journal.find_in_memory(task_id)
+        # The commit looks the id up as well. That suffices for a first attempt, whose id is recent.
+        if existing is None and submission.task_id and not is_recent_id(task_id):
+            existing = await self._journal.find(task_id)
         if existing is None:
             if self._budgets is not None:
                 await self._budgets.check(account, submission.caller)

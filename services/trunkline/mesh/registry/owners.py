@@ -144,6 +144,8 @@ class OwnerTable:
         # Also if all have an owner now: `release` may be writing that they have none.
         async with self._changing:
             new = {each: identity.subject for each in wanted if each not in self._owners}
+            if not new:
+                return
             owners = self._owners | new
             # Of the same owner, so that no owner can make the registry forget others' journals.
             own = [journal for journal, owner in owners.items() if owner == identity.subject]

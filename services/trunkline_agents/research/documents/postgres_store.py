@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 
-from trunkline.core.postgres import Connection, PostgresDatabase, Schema
+from trunkline.core.postgres import Connection, PostgresDatabase
 from trunkline.core.postgres.blocking import BlockingDatabase
 from trunkline.core.postgres.columns import split_columns
+from trunkline.core.postgres.document_tables import DOCUMENTS
 from trunkline.errors import ModelUnavailableError
 from trunkline_agents.research.documents.passages import Document, Passage
 from trunkline_agents.research.documents.store import StoredPassage, convert_errors, read_passage
@@ -22,54 +23,21 @@ from trunkline_agents.research.documents.store import StoredPassage, convert_err
 if TYPE_CHECKING:
     import asyncpg
 
-DOCUMENTS: Final = Schema(
-    "documents",
-    [
-        [
-            # The dictionary of English without stop words: searches leave out their own.
-            "CREATE TEXT SEARCH DICTIONARY trunkline_english "
-            "(TEMPLATE = snowball, LANGUAGE = english)",
-            "CREATE TEXT SEARCH CONFIGURATION trunkline_words (COPY = simple)",
-            "ALTER TEXT SEARCH CONFIGURATION trunkline_words ALTER MAPPING FOR asciiword, word, "
-            "numword WITH trunkline_english",
-            "CREATE TABLE trunkline_document_revision (one integer PRIMARY KEY CHECK (one = 1), "
-            "revision bigint NOT NULL)",
-            "INSERT INTO trunkline_document_revision VALUES (1, 1)",
-            # path_hash: a path may be longer than an index allows
-            "CREATE TABLE trunkline_documents (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-            "path_hash text NOT NULL UNIQUE, path text NOT NULL, name text NOT NULL, "
-            "title text NOT NULL, media_type text NOT NULL, size_bytes bigint NOT NULL, "
-            "modified_ns bigint NOT NULL, page_count integer NOT NULL, "
-            "passage_count integer NOT NULL, added_at text NOT NULL)",
-            "CREATE TABLE trunkline_passages (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-            "document_id bigint NOT NULL REFERENCES trunkline_documents ON DELETE CASCADE, "
-            "headings text NOT NULL, text text NOT NULL, page integer, line integer, "
-            "words tsvector NOT NULL)",
-            "CREATE INDEX trunkline_passages_of_document ON trunkline_passages (document_id)",
-            "CREATE INDEX trunkline_passages_by_word ON trunkline_passages USING gin (words)",
-            "CREATE TABLE trunkline_passage_vectors (passage_id bigint PRIMARY KEY REFERENCES "
-            "trunkline_passages ON DELETE CASCADE, model text NOT NULL, vector real[] NOT NULL)",
-            "CREATE INDEX trunkline_passage_vectors_by_model ON trunkline_passage_vectors (model)",
-        ]
-    ],
-)
 _COLUMNS: Final = (
     "path, name, title, media_type, size_bytes, modified_ns, page_count, passage_count, added_at"
 )
 _ADD: Final = (
-    f"INSERT INTO trunkline_documents (path_hash, {_COLUMNS}) "  # noqa: S608
-    "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id"
+    f"INSERT INTO trunkline_documents (id, path_hash, {_COLUMNS}) "  # noqa: S608
+    "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 )
-# In order, so that passages have ids in the order of the text.
 _ADD_PASSAGES: Final = (
-    "INSERT INTO trunkline_passages (document_id, headings, text, page, line, words) "
-    "SELECT $1, headings, text, page, line, "
+    "INSERT INTO trunkline_passages (id, document_id, headings, text, page, line, words) "
+    "SELECT $1 + number, $1, headings, text, page, line, "
     "setweight(to_tsvector('trunkline_words', $2), 'A') || "
     "setweight(to_tsvector('trunkline_words', heading_words), 'B') || "
     "setweight(to_tsvector('trunkline_words', text_words), 'D') "
     "FROM unnest($3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::text[]) "
-    "WITH ORDINALITY AS passage (headings, text, page, line, heading_words, text_words, number) "
-    "ORDER BY number RETURNING id"
+    "WITH ORDINALITY AS passage (headings, text, page, line, heading_words, text_words, number)"
 )
 _QUERIES: Final = (
     "SELECT n, phraseto_tsquery('trunkline_words', word) AS query "
@@ -173,27 +141,26 @@ class PostgresDocumentStore:
             *(len(passages), added_at),
         )
 
-        async def replace(connection: Connection) -> None:
+        async def replace(connection: Connection, first_id: int) -> None:
             await _delete(connection, [document.path])
-            document_id = await connection.fetchval(_ADD, *values)
-            added = await connection.fetch(
-                _ADD_PASSAGES, document_id, _cut_words(document.title), *split_columns(rows, 6)
-            )
+            await connection.execute(_ADD, first_id, *values)
+            title_words = _cut_words(document.title)
+            await connection.execute(_ADD_PASSAGES, first_id, title_words, *split_columns(rows, 6))
             if vectors:
                 await connection.executemany(
                     "INSERT INTO trunkline_passage_vectors VALUES ($1, $2, $3)",
                     [
-                        (row["id"], model, array.array("f", vector).tolist())
-                        for row, vector in zip(added, vectors, strict=True)
+                        (passage_id, model, array.array("f", vector).tolist())
+                        for passage_id, vector in enumerate(vectors, start=first_id + 1)
                     ],
                 )
 
-        self._change(replace)
+        self._change(replace, id_count=len(passages) + 1)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove the documents with these paths."""
 
-        async def delete(connection: Connection) -> None:
+        async def delete(connection: Connection, _first_id: int) -> None:
             await _delete(connection, paths)
 
         self._change(delete)
@@ -275,14 +242,20 @@ class PostgresDocumentStore:
         with convert_errors(self._place):
             return self._blocking.run(fetch())
 
-    def _change(self, change: Callable[[Connection], Awaitable[None]]) -> None:
+    def _change(
+        self, change: Callable[[Connection, int], Awaitable[None]], *, id_count: int = 0
+    ) -> None:
+        """Run a change in a transaction. It gets the first of `id_count` new ids."""
+
         async def run() -> None:
             await self._database.prepare(DOCUMENTS)
             async with self._database.transaction() as connection:
-                await change(connection)
-                await connection.execute(
-                    "UPDATE trunkline_document_revision SET revision = revision + 1"
+                last_id = await connection.fetchval(
+                    "UPDATE trunkline_document_revision "
+                    "SET revision = revision + 1, last_id = last_id + $1 RETURNING last_id",
+                    id_count,
                 )
+                await change(connection, last_id - id_count + 1)
 
         with convert_errors(self._place):
             self._blocking.run(run())
