@@ -265,9 +265,8 @@ async def main() -> None:
         for hosts in options.hosts:
             cells = await _measure(Path(folder) / str(hosts), hosts, options)
             print(f"| {' | '.join(cells)} |", flush=True)
-    print(
-        f"\n{describe_environment(load_before)}, {options.watchers} watchers, lease {options.lease:g} s"
-    )
+    size = f"{options.watchers} watchers, lease {options.lease:g} s"
+    print(f"\n{describe_environment(load_before)}, {size}")
 
 
 if __name__ == "__main__":
