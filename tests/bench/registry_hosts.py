@@ -265,8 +265,8 @@ async def main() -> None:
         for hosts in options.hosts:
             cells = await _measure(Path(folder) / str(hosts), hosts, options)
             print(f"| {' | '.join(cells)} |", flush=True)
-    size = f"{options.watchers} watchers, lease {options.lease:g} s"
-    print(f"\n{describe_environment(load_before)}, {size}")
+    environment = describe_environment(load_before)
+    print(f"\n{environment}, {options.watchers} watchers, lease {options.lease:g} s")
 
 
 if __name__ == "__main__":

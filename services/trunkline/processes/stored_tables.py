@@ -1,15 +1,19 @@
 """All tables of a mesh in PostgreSQL, and their change by `trunkline data migrate`."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from trunkline.conversations.postgres import CONVERSATIONS
 from trunkline.core.postgres import PostgresDatabase, Schema
+from trunkline.core.postgres.document_tables import DOCUMENTS
 from trunkline.core.postgres.small_files import SMALL_FILES
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.artifacts.postgres.tables import FILES
 from trunkline.journal.postgres.tables import JOURNALS
 from trunkline.messages.postgres_tables import SCHEMA as MESSAGES
+from trunkline.observe.audit.postgres_audit import AUDIT
+from trunkline.observe.traces.shared_traces import SPANS
 from trunkline.tasks.postgres_usage import USAGE
 
 SCHEMAS: Final[tuple[Schema, ...]] = (
@@ -20,8 +24,12 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     MESSAGES,
     SMALL_FILES,
     USAGE,
+    AUDIT,
+    SPANS,
+    DOCUMENTS,
 )
 """The tables of all stores, in the order in which they can be created."""
+_CREATES: Final = re.compile(r"\s*CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +74,10 @@ async def migrate(database: PostgresDatabase) -> list[Migration]:
     for schema in SCHEMAS:
         await database.run(schema.migrate)
     return migrations
+
+
+def list_tables() -> list[str]:
+    """Return the names of the tables of all stores, in the order of their creation."""
+    statements = [text for schema in SCHEMAS for step in schema.steps for text in step]
+    found = (_CREATES.match(text) for text in statements)
+    return [match[1] for match in found if match]

@@ -39,7 +39,7 @@ async def url() -> AsyncIterator[str]:
 def all_schemas() -> Iterator[Schema]:
     package = Path(inspect.getfile(trunkline)).parent
     for path in package.rglob("*.py"):
-        if "postgres" in path.read_text() and "Schema(" in path.read_text():
+        if "postgres" in path.read_text() and "chema(" in path.read_text():
             name = ".".join(("trunkline", *path.relative_to(package).with_suffix("").parts))
             for value in vars(import_module(name)).values():
                 if isinstance(value, Schema):

@@ -28,8 +28,6 @@ from harness.mesh.host_processes import (
 )
 from harness.mesh.processes import Services
 from harness.polling import poll, wait_for
-from trunkline.core.backoff import Backoff
-from trunkline.errors import JournalUnavailableError
 from trunkline.mesh.client.resuming_stream import allocate_task_id
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, registry_service_pb2
 
@@ -39,10 +37,12 @@ LEASE_S = float(QUICK["TRUNKLINE_LEASE_S"])
 
 @asynccontextmanager
 async def replicas(
-    folder: Path, *names: str, store: str = ""
+    folder: Path, *names: str, store: str = "", lease_s: float = LEASE_S
 ) -> AsyncIterator[tuple[Services, Caller]]:
     """Run processes of the agent echo, the first of which is named like the agent."""
-    environment = QUICK | {"TRUNKLINE_STORE": store} if store else QUICK
+    environment = {"TRUNKLINE_LEASE_S": str(lease_s)}
+    if store:
+        environment["TRUNKLINE_STORE"] = store
     async with hosts(folder, "echo", environment=environment) as (services, caller):
         for name in names:
             await replica(services, caller, name, "echo")
@@ -116,20 +116,15 @@ async def test_a_message_makes_one_task_whichever_replicas_get_it(tmp_path: Path
                 role=message_pb2.ROLE_USER,
                 parts=[part_pb2.Part(text="hello")],
             )
-            backoff = Backoff(first_s=0.01, limit_s=0.1)
-            while True:
-                task_id = allocate_task_id(host)
-                submission = message_service_pb2.Submission(idempotent=True, task_id=task_id)
-                try:
-                    async with caller.directory.submit(
-                        "echo", message=message, submission=submission, patience_s=PATIENCE_S
-                    ) as turn:
-                        async for _ in turn:
-                            pass
-                        return turn.task_id
-                except JournalUnavailableError:
-                    # Two replicas stored it at the same time.
-                    await backoff.pause()
+            submission = message_service_pb2.Submission(
+                idempotent=True, task_id=allocate_task_id(host)
+            )
+            async with caller.directory.submit(
+                "echo", message=message, submission=submission, patience_s=PATIENCE_S
+            ) as turn:
+                async for _ in turn:
+                    pass
+                return turn.task_id
 
         for number in range(20):
             async with asyncio.TaskGroup() as group:
@@ -240,6 +235,57 @@ async def test_a_rolling_restart_fails_no_request_and_delays_none_for_long(tmp_p
         assert max(delays) < LEASE_S
         # A process that starts again within half a lease gets its own journal back.
         assert len(journals(tmp_path)) <= 6
+
+
+@pytest.mark.parametrize("store", ["", "postgresql"])
+async def test_a_restart_of_all_replicas_at_once_makes_no_new_journals(
+    tmp_path: Path, store: str
+) -> None:
+    names = ("echo", "second", "third")
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(new_database()) if store else ""
+        # Half a lease is longer than the starts of the processes are apart.
+        services, caller = await stack.enter_async_context(
+            replicas(tmp_path, *names[1:], store=url, lease_s=30.0)
+        )
+        questions = [await caller.begin_question() for _ in range(9)]
+        known = {task_id.partition("-")[0] for task_id in questions}
+        assert len(known) == 3
+        for _ in range(2):
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(services.terminate(name))
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(services.restart(name))
+            # Each process has one of the three journals.
+            await caller.directory.wait_until(
+                lambda now: (
+                    sorted(map(tuple, (host.journal_ids for host in now.hosts if host.agents)))
+                    == sorted((journal_id,) for journal_id in known)
+                ),
+                timeout_s=PATIENCE_S,
+            )
+        for task_id in questions:
+            await caller.answer(task_id, "Ada")
+            assert text_of(await caller.until(task_id, has_ended)) == "answer: Ada"
+
+
+async def test_the_journals_of_fewer_processes_are_all_served_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with replicas(tmp_path, "second") as (services, caller):
+        ended = [await caller.begin("hello") for _ in range(6)]
+        for task_id in ended:
+            await caller.until(task_id, has_ended)
+        assert len({task_id.partition("-")[0] for task_id in ended}) == 2
+        for name in ("second", "echo"):
+            assert await services.terminate(name) == 0
+        await services.restart("echo")
+        for task_id in ended:
+            await caller.until(task_id, has_ended)
+            assert caller.host_of(task_id) == services.address("echo")
+        assert len(journals(tmp_path)) == 2
 
 
 async def test_the_journals_of_dead_replicas_are_spread_over_the_others(tmp_path: Path) -> None:
