@@ -44,7 +44,6 @@ class OwnerTable:
         """
         self._file = file
         self._changing = asyncio.Lock()
-        self._claims: dict[str, str] = {}
         # Subjects by journal, the oldest first.
         self._owners: dict[str, str] = {} if file is None else _load(file)
 
@@ -139,32 +138,20 @@ class OwnerTable:
         Raises:
             ConfigurationError: the file can't be written, so that the owners are unchanged.
         """
-        wanted = set(journal_ids)
+        wanted = sorted(set(journal_ids))
         if not wanted:
             return
-        self._claim(wanted, identity)
         # Also if all have an owner now: `release` may be writing that they have none.
         async with self._changing:
-            if wanted <= self._owners.keys():
-                # Perhaps because an earlier caller has written the claims of all that waited.
+            new = {each: identity.subject for each in wanted if each not in self._owners}
+            if not new:
                 return
-            self._claim(wanted, identity)
-            claims, self._claims = self._claims, {}
-            owners = self._owners | {
-                each: claims[each] for each in sorted(claims) if each not in self._owners
-            }
-            for subject in set(claims.values()):
-                # Of the same owner, so that no owner can make the registry forget others' journals.
-                own = [journal for journal, owner in owners.items() if owner == subject]
-                for journal_id in own[:-_MAX_JOURNALS]:
-                    del owners[journal_id]
+            owners = self._owners | new
+            # Of the same owner, so that no owner can make the registry forget others' journals.
+            own = [journal for journal, owner in owners.items() if owner == identity.subject]
+            for journal_id in own[:-_MAX_JOURNALS]:
+                del owners[journal_id]
             await self._replace(owners)
-
-    def _claim(self, journal_ids: Iterable[str], identity: Identity) -> None:
-        """Let the next write make a process the owner of the journals that have none then."""
-        for journal_id in journal_ids:
-            if journal_id not in self._owners:
-                self._claims.setdefault(journal_id, identity.subject)
 
     async def release(self, names: Collection[str]) -> dict[str, str]:
         """Forget the owners of journals; return them by journal.

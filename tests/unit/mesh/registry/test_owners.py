@@ -1,14 +1,12 @@
 """No process that joined can make the registry forget others, or fill it."""
 
-import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trunkline.core.identity import Identity
-from trunkline.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
+from trunkline.errors import InvalidArgumentError, PermissionDeniedError
 from trunkline.mesh.registry.owners import OwnerTable
 from trunkline.v1 import registry_service_pb2
 
@@ -40,27 +38,6 @@ async def test_the_oldest_journals_of_an_owner_are_forgotten_and_not_the_newest(
     with pytest.raises(PermissionDeniedError, match="agents/victim owns"):
         owners.check(host(journal_ids=["new"]), EVIL, [])
     owners.check(host(journal_ids=["old"]), EVIL, [])
-
-
-async def test_owners_that_are_recorded_at_once_are_stored_or_refused(tmp_path: Path) -> None:
-    file = tmp_path / "owners.json"
-    owners = OwnerTable(file)
-    file.mkdir()
-    names = [f"journal-{number}" for number in range(20)]
-
-    async def expect_refusal(name: str) -> None:
-        with pytest.raises(ConfigurationError):
-            await owners.record([name], VICTIM)
-
-    async with asyncio.TaskGroup() as group:
-        for name in names:
-            group.create_task(expect_refusal(name))
-    assert not owners.list_journals()
-    file.rmdir()
-    async with asyncio.TaskGroup() as group:
-        for name in names:
-            group.create_task(owners.record([name], VICTIM))
-    assert OwnerTable(file).list_journals() == owners.list_journals() == set(names)
 
 
 @pytest.mark.parametrize(
