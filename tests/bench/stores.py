@@ -1,6 +1,7 @@
 """Measures what PostgreSQL costs beside SQLite, in one run: `python tests/bench/stores.py`.
 
     --rows paced unary hop     three rows of the table, on SQLite and on PostgreSQL in turns
+    --callers 1 4 16 64        unary calls by so many callers at once, on both in turns
     --replicas 1 2 4 8         unary calls to so many replicas of one agent on one PostgreSQL
     --journals 1 4 16 32       commits a second of so many journals in one process
 
@@ -25,11 +26,23 @@ from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.clients import unary
 from bench.journal_append import begin, tokens
 from bench.processes import System, used_s
 from bench.report import describe_environment
-from bench.rows import CPU_CALL, CPU_EVENT, FULL, QUICK, ROWS, Figures, Row, Size, load
-from bench.systems import OPENERS, SERVICES, run, trunkline_services
+from bench.rows import (
+    CPU_CALL,
+    CPU_EVENT,
+    FULL,
+    QUICK,
+    ROWS,
+    Figures,
+    Measure,
+    Row,
+    Size,
+    load,
+)
+from bench.systems import ECHO, OPENERS, SERVICES, run, trunkline_services
 from bench.table import warm
 from harness.journal.opening import open_journal
 from harness.journal.postgres_server import PostgresServer
@@ -54,10 +67,15 @@ async def main() -> None:
     load_before = load()
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        for row in ROWS:
-            if not row.switched and any(word in row.name for word in options.rows):
-                runs = await _compare(row, folder / row.name, size, options.repetitions)
-                print(_table(row.name, runs), flush=True)
+        rows = [row for row in ROWS if any(word in row.name for word in options.rows)]
+        rows = [row for row in rows if not row.switched]
+        if rows:
+            for name, runs in (await _compare(rows, folder / "rows", size, options)).items():
+                print(_table(name, runs), flush=True)
+        if options.callers:
+            rows = [Row(f"unary, {count} callers", _unary(count), {}) for count in options.callers]
+            for row, runs in (await _compare(rows, folder / "callers", size, options)).items():
+                print(_table(row, runs), flush=True)
         for replicas in options.replicas:
             async with _new_server() as server:
                 runs = await _grow(
@@ -75,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--repetitions", type=int, default=4)
     parser.add_argument("--rows", nargs="*", default=[])
+    parser.add_argument("--callers", nargs="*", type=int, default=[])
     parser.add_argument("--replicas", nargs="*", type=int, default=[])
     parser.add_argument("--journals", nargs="*", type=int, default=[])
     return parser.parse_args()
@@ -89,9 +108,13 @@ async def _new_server() -> AsyncIterator[PostgresServer]:
         await asyncio.to_thread(server.remove)
 
 
-async def _compare(row: Row, folder: Path, size: Size, repetitions: int) -> _Runs:
-    """Measure a row on both stores in turns."""
-    runs: dict[str, list[Figures]] = {SQLITE: [], POSTGRES: []}
+async def _compare(
+    rows: Sequence[Row], folder: Path, size: Size, options: argparse.Namespace
+) -> Mapping[str, _Runs]:
+    """Measure rows on both stores in turns; return the runs by row."""
+    runs: dict[str, dict[str, list[Figures]]] = {
+        row.name: {SQLITE: [], POSTGRES: []} for row in rows
+    }
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(_new_server())
         stores = {SQLITE: {}, POSTGRES: {"TRUNKLINE_STORE": server.url}}
@@ -99,12 +122,31 @@ async def _compare(row: Row, folder: Path, size: Size, repetitions: int) -> _Run
             name: await stack.enter_async_context(_open(folder / name, environment))
             for name, environment in stores.items()
         }
-        for _ in range(repetitions):
-            for name, system in systems.items():
-                measured = await _measure(row, system, server, size)
-                print(f"{row.name}: {name}: {_rounded(measured)}", file=sys.stderr)
-                runs[name].append(measured)
+        for row in rows:
+            for _ in range(options.repetitions):
+                for name, system in systems.items():
+                    measured = await _measure(row, system, server, size)
+                    print(f"{row.name}: {name}: {_rounded(measured)}", file=sys.stderr)
+                    runs[row.name][name].append(measured)
     return runs
+
+
+def _unary(callers: int) -> Measure:
+    """Return the measurement of unary calls by so many callers at once."""
+
+    async def measure(system: System, size: Size) -> Figures:
+        calls = max(4, 32 * size.calls // callers // 2)
+        before, started_s = system.cpu_s(), time.monotonic()
+        await unary(system.url, ECHO, "echo hello", callers=callers, calls=calls)
+        elapsed_s = time.monotonic() - started_s
+        used_ms = used_s(system, before) * 1000
+        return {
+            CPU_CALL: used_ms / (callers * calls),
+            "calls a second": callers * calls / elapsed_s,
+            "ms a call": callers * elapsed_s / (callers * calls) * 1000,
+        }
+
+    return measure
 
 
 @asynccontextmanager

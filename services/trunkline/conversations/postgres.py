@@ -160,19 +160,16 @@ _ADD_TURN: Final = """
         SELECT place FROM trunkline_open_turns
         WHERE agent = $1 AND context_id = $2 AND account = $3 AND request = $6
         LIMIT 1 FOR KEY SHARE
-    ), behind AS (
-        SELECT coalesce(max(place), 0) + 1 AS place FROM trunkline_open_turns
+    ), present AS (
+        SELECT min(place) AS lowest, coalesce(max(place), 0) + 1 AS next FROM trunkline_open_turns
         WHERE agent = $1 AND context_id = $2 AND account = $3
     )
     INSERT INTO trunkline_open_turns
         (agent, context_id, account, task_id, number, request, ancestors, journal_id, place)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8,
-        coalesce((SELECT place FROM shared), (SELECT place FROM behind))
+        coalesce((SELECT place FROM shared), (SELECT next FROM present))
     ON CONFLICT (task_id, number) DO UPDATE SET number = excluded.number
-    RETURNING place"""
-_FIND_LOWEST: Final = """
-    SELECT min(place) FROM trunkline_open_turns
-    WHERE agent = $1 AND context_id = $2 AND account = $3"""
+    RETURNING place, place <= coalesce((SELECT lowest FROM present), place) AS is_first"""
 _LIST_CONVERSATION: Final = """
     SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
     WHERE agent = $1 AND context_id = $2 AND account = $3 ORDER BY place"""
@@ -359,7 +356,7 @@ class PostgresConversations:
 
         async def work(connection: Connection) -> Ticket:
             await connection.execute(_LOCK_CONVERSATION, *turn.key)
-            place = await connection.fetchval(
+            row = await connection.fetchrow(
                 _ADD_TURN,
                 *turn.key,
                 turn.task_id,
@@ -368,8 +365,8 @@ class PostgresConversations:
                 turn.ancestors,
                 self._tables.journal_id,
             )
-            lowest = await connection.fetchval(_FIND_LOWEST, *turn.key)
-            return Ticket(turn, place, place == lowest)
+            assert row is not None  # noqa: S101  an insert returns its row
+            return Ticket(turn, row["place"], row["is_first"])
 
         return await self._tables.write_all(work)
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _TurnRow: TypeAlias = tuple[str, str, str, str, int, str, int, str]
 
 # The tables of LangGraph's own SQLite saver, which wrote the files of earlier builds.
-_CHECKPOINT_TABLES: Final = """
+CHECKPOINT_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS checkpoints (
     thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
     parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB,
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS writes (
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
 );
 """
-_CONVERSATION_TABLES: Final = """
+CONVERSATION_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS conversations (
     agent TEXT NOT NULL, context_id TEXT NOT NULL, account TEXT NOT NULL, step INTEGER NOT NULL,
     kind TEXT NOT NULL, body BLOB NOT NULL, changed_ns INTEGER NOT NULL,
@@ -462,7 +462,7 @@ def _place(key: ConversationKey) -> str:
 
 
 def _prepare_checkpoints(connection: sqlite3.Connection) -> None:
-    run_script(connection, _CHECKPOINT_TABLES)
+    run_script(connection, CHECKPOINT_TABLES)
     columns = {row[1] for row in connection.execute("PRAGMA table_info(writes)")}
     if "task_path" not in columns:
         # Versions of LangGraph's saver before 3.1 wrote no paths.
@@ -490,7 +490,7 @@ def _min_checkpoint_id(days: int) -> str:
 
 
 def _prepare_conversations(connection: sqlite3.Connection) -> None:
-    run_script(connection, _CONVERSATION_TABLES)
+    run_script(connection, CONVERSATION_TABLES)
 
 
 def _clean_conversations(connection: sqlite3.Connection) -> None:

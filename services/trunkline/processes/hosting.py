@@ -14,7 +14,7 @@ from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
-from trunkline.core.identity import open_credentials
+from trunkline.core.identity import Role, open_credentials
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import (
     ENV_PREFIX,
@@ -369,6 +369,12 @@ async def join_mesh(
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         credentials = await stack.enter_async_context(open_credentials(settings))
+        if settings.store and credentials.identity.role is Role.AGENTS:
+            problem = (
+                "is for processes of the user who runs the mesh, who continue each other's tasks; "
+                "join by a token of `trunkline mesh token --member`, or leave the setting out"
+            )
+            raise ConfigurationError("store", problem)
         channels = ChannelPool.from_settings(settings, credentials)
         directory = Directory(channels, mesh)
         agents = build_agents(directory)

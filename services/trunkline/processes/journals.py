@@ -216,17 +216,7 @@ class HostJournals:
 
     @cached_property
     def _bucket(self) -> "ObjectBucket | None":
-        if not self._settings.files:
-            return None
-        try:
-            from trunkline.journal.artifacts.postgres.objects import ObjectBucket
-        except ImportError:
-            problem = "needs the package obstore; install `trunkline[s3]`"
-            raise ConfigurationError("files", problem) from None
-        try:
-            return ObjectBucket(self._settings.files)
-        except ValueError as error:
-            raise ConfigurationError("files", f"can't be used: {error}") from error
+        return open_bucket(self._settings)
 
     @cached_property
     def _catalog(self) -> JournalCatalog:
@@ -242,6 +232,25 @@ class HostJournals:
     def _path(self, name: str) -> Path:
         """Return the path with which the names of the files beside a journal begin."""
         return self._folder / f"{name}.db"
+
+
+def open_bucket(settings: Settings) -> "ObjectBucket | None":
+    """Return the bucket of the setting `files`, or None.
+
+    Raises:
+        ConfigurationError: it can't be used.
+    """
+    if not settings.files:
+        return None
+    try:
+        from trunkline.journal.artifacts.postgres.objects import ObjectBucket
+    except ImportError:
+        problem = "needs the package obstore; install `trunkline[s3]`"
+        raise ConfigurationError("files", problem) from None
+    try:
+        return ObjectBucket(settings.files)
+    except ValueError as error:
+        raise ConfigurationError("files", f"can't be used: {error}") from error
 
 
 def _find_numbers(family: str, names: Set[str]) -> set[int]:

@@ -1,5 +1,6 @@
 """All tables of a mesh in PostgreSQL, and their change by `trunkline data migrate`."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,7 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     DOCUMENTS,
 )
 """The tables of all stores, in the order in which they can be created."""
+_CREATES: Final = re.compile(r"\s*CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +74,10 @@ async def migrate(database: PostgresDatabase) -> list[Migration]:
     for schema in SCHEMAS:
         await database.run(schema.migrate)
     return migrations
+
+
+def list_tables() -> list[str]:
+    """Return the names of the tables of all stores, in the order of their creation."""
+    statements = [text for schema in SCHEMAS for step in schema.steps for text in step]
+    found = (_CREATES.match(text) for text in statements)
+    return [match[1] for match in found if match]

@@ -11,7 +11,7 @@ from trunkline.core.private_files import PRIVATE_FOLDER, create_private_data_fol
 
 _DAY_RETENTION: Final = timedelta(days=62)
 _MONTH_RETENTION: Final = timedelta(days=400)
-_SCHEMA: Final = Schema("""
+USAGE_TABLES: Final = Schema("""
 -- period: a day as 2026-01-31, or a month as 2026-01
 -- account, caller, model: an empty caller stands for all callers of the account, an empty account
 -- for all accounts, an empty model for all models
@@ -128,7 +128,7 @@ class SqliteUsageStore:
         """
         path = usage_path(data_dir)
         create_private_data_folder(path.parent)
-        self._database = Database(path, _SCHEMA)
+        self._database = Database(path, USAGE_TABLES)
         # The day for which old usage was deleted last.
         self._pruned_day = ""
 

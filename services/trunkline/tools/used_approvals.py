@@ -17,7 +17,7 @@ RETENTION: Final = timedelta(hours=25)
 and clocks of machines differ."""
 CONTINUATION_RETENTION: Final = timedelta(days=31)
 """The time for which a call that asked can be continued. Tasks are stored for thirty days."""
-_SCHEMA: Final = Schema("""
+APPROVAL_TABLES: Final = Schema("""
 -- digest: of the approved call, with the id of the approval; used_at: Unix time
 CREATE TABLE IF NOT EXISTS used_approvals (digest TEXT PRIMARY KEY, used_at REAL NOT NULL)
 WITHOUT ROWID;
@@ -126,7 +126,7 @@ class SqliteUsedApprovals:
     def _open(self) -> Database:
         create_private_data_folder(self.path.parent)
         # A commit survives a power failure.
-        return Database(self.path, _SCHEMA, synchronous="full")
+        return Database(self.path, APPROVAL_TABLES, synchronous="full")
 
 
 class PostgresUsedApprovals:

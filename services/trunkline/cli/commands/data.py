@@ -50,6 +50,7 @@ from trunkline.journal.sqlite.check import CheckReport, check_journal
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
+    from trunkline.processes.store_copy import CopyReport
 
 _Result = TypeVar("_Result")
 
@@ -67,16 +68,20 @@ _ADVICE = "restore a backup, or move it away: the other journals stay usable"
 def check_data(data: DataOption = None, *, json: JsonOption = False) -> ExitCode:
     """Check every journal. The mesh may be running. Exits 1 if one is damaged."""
     settings = load_settings(data)
-    folder = require_folder(settings)
-    keyring = read_keyring(settings)
-    reports = [check_database(path, folder, keyring) for path in list_databases(folder)]
+    if settings.store:
+        place, reports = "the database", _check_store(settings)
+    else:
+        folder = require_folder(settings)
+        keyring = read_keyring(settings)
+        reports = [check_database(path, folder, keyring) for path in list_databases(folder)]
+        place = str(folder)
     if json:
         print_json(reports)
     else:
         for report in reports:
             print(format_report(report))
         if not reports:
-            print(f"{folder}: no journals here")
+            print(f"{place}: no journals here")
     return ExitCode.FAILED if any(report["problems"] for report in reports) else ExitCode.OK
 
 
@@ -87,11 +92,20 @@ def back_up_data(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Copy journals, checkpoints and traces. The mesh may be running."""
+    """Copy journals, checkpoints and traces. The mesh may be running.
+
+    With `store`, copy the database instead.
+    """
     from trunkline.cli.audit import record_act
     from trunkline.observe.audit import Action
 
     settings = load_settings(data)
+    if settings.store:
+        check_empty(folder, "choose a new folder for the backup")
+        report = _copy_to_folder(settings, folder)
+        record_act(settings, Action.DATA_BACKUP)
+        print_copy(report, as_json=json, done=f"copied to {folder}")
+        return
     source = require_folder(settings)
     check_empty(folder, "choose a new folder for the backup")
     copied = []
@@ -112,7 +126,10 @@ def restore_data(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Restore a backup into an empty or new data directory."""
+    """Restore a backup into an empty or new data directory.
+
+    With `store`, restore it into an empty database instead.
+    """
     from trunkline.cli.audit import record_act
     from trunkline.observe.audit import Action
 
@@ -123,6 +140,11 @@ def restore_data(
         raise ConfigurationError(
             str(folder), "is not a backup; `trunkline data backup DIR` makes one"
         )
+    if settings.store:
+        copied = _copy_to_database(settings, folder)
+        record_act(settings, Action.DATA_RESTORE)
+        print_copy(copied, as_json=json, done="restored to the database")
+        return
     check_empty(target, "stop the mesh and move it away, or choose another one with --data")
     keyring = read_keyring(settings, folder)
     for report in (check_database(path, folder, keyring) for path in files):
@@ -148,6 +170,42 @@ def restore_data(
         shutil.rmtree(unfinished, ignore_errors=True)
     record_act(settings, Action.DATA_RESTORE)
     print_files(restored, as_json=json, done=f"restored to {target}")
+
+
+@command(group, "copy")
+def copy_data(
+    source: Annotated[str, argument("FROM", "A data directory, or the URL of a database.")],
+    target: Annotated[str, argument("TO", "A database without tables, or a new folder.")],
+    data: DataOption = None,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Copy everything between SQLite and PostgreSQL, and compare. The mesh must be stopped."""
+    from trunkline.cli.audit import record_act
+    from trunkline.observe.audit import Action
+
+    settings = load_settings(data)
+    is_from, is_to = (
+        place.startswith(("postgresql://", "postgres://")) for place in (source, target)
+    )
+    if is_from == is_to:
+        problem = "name a data directory and the URL of a database, in either order"
+        raise ConfigurationError("FROM and TO", f"are of the same kind; {problem}")
+    if is_to:
+        if not Path(source).is_dir():
+            raise ConfigurationError(source, "is not a folder")
+        report = _copy_to_database(
+            load_settings(data, store=target), Path(source), must_be_stopped=True
+        )
+        done = "copied to the database"
+    else:
+        check_empty(Path(target), "choose a new folder")
+        report = _copy_to_folder(
+            load_settings(data, store=source), Path(target), must_be_stopped=True
+        )
+        done = f"copied to {target}"
+    record_act(settings, Action.DATA_COPY)
+    print_copy(report, as_json=json, done=done)
 
 
 @command(group, "prune")
@@ -282,8 +340,100 @@ async def _use_database(
         return await work(database)
 
 
-def load_settings(data: Path | None) -> Settings:
-    """Load the settings that the commands for a data directory use."""
+def _copy_to_folder(
+    settings: Settings, folder: Path, *, must_be_stopped: bool = False
+) -> "CopyReport":
+    """Copy and check the database of `store`. A folder is there only if all is well."""
+    from trunkline.processes.journals import open_bucket
+    from trunkline.processes.store_copy import copy_to_folder
+
+    unfinished = folder.parent / f".{folder.name}.copying-{os.getpid()}"
+    try:
+        report = asyncio.run(
+            _use_database(
+                settings,
+                lambda database: copy_to_folder(
+                    database,
+                    unfinished,
+                    bucket=open_bucket(settings),
+                    must_be_stopped=must_be_stopped,
+                ),
+            )
+        )
+        report.events = _require_sound(unfinished)
+        # An existing target is empty, and rename() replaces it.
+        unfinished.rename(folder)
+    except OSError as error:
+        problem = f"can't be written: {error.strerror or error}"
+        raise ConfigurationError(str(folder), problem) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return report
+
+
+def _copy_to_database(
+    settings: Settings, folder: Path, *, must_be_stopped: bool = False
+) -> "CopyReport":
+    """Check a data directory, and copy it to the database of `store`."""
+    from trunkline.processes.store_copy import copy_to_database
+
+    events = _require_sound(folder)
+    report = asyncio.run(
+        _use_database(
+            settings,
+            lambda database: copy_to_database(folder, database, must_be_stopped=must_be_stopped),
+        )
+    )
+    report.events = events
+    return report
+
+
+def _require_sound(folder: Path) -> int:
+    """Check the databases of a folder, and return the number of events in its journals."""
+    events = 0
+    for path in list_databases(folder):
+        report = check_database(path, folder, None)
+        if report["problems"]:
+            raise ConfigurationError(
+                str(folder / report["file"]), f"is damaged: {report['problems'][0]}"
+            )
+        events += report["events"]
+    return events
+
+
+def _check_store(settings: Settings) -> list[dict[str, Any]]:
+    """Check a copy of each journal in the database of `store`."""
+    from trunkline.processes.journals import open_bucket
+    from trunkline.processes.store_copy import check_journals
+
+    async def check(database: "PostgresDatabase") -> list[dict[str, Any]]:
+        reports = []
+        async with aclosing(check_journals(database, bucket=open_bucket(settings))) as copies:
+            async for path in copies:
+                report = await asyncio.to_thread(check_database, path, path.parent.parent, None)
+                reports.append({**report, "file": path.stem})
+        return reports
+
+    return asyncio.run(_use_database(settings, check))
+
+
+def print_copy(report: "CopyReport", *, as_json: bool, done: str) -> None:
+    """Print what was copied and compared."""
+    if as_json:
+        print_json(asdict(report))
+        return
+    print(f"{report.journals} journals, {report.events} events: {done}, and compared")
+    for name, count in report.rows.items():
+        if count:
+            print(f"{count} {name}")
+    if report.files:
+        print(f"{report.files} files, {format_size(report.file_bytes)}")
+    for name in report.left_out:
+        print(f"not in a data directory, kept in postgresql: {name}")
+
+
+def load_settings(data: Path | None, *, store: str | None = None) -> Settings:
+    """Load the settings that the commands for a data directory use, with another `store`."""
     uses = {
         "data_dir",
         "store",
@@ -293,7 +443,7 @@ def load_settings(data: Path | None) -> Settings:
         *KEY_SETTINGS,
         *AUDIT_SETTINGS,
     }
-    return load_command_settings({"data_dir": data}, uses=uses)
+    return load_command_settings({"data_dir": data, "store": store}, uses=uses)
 
 
 def require_folder(settings: Settings) -> Path:

@@ -244,6 +244,16 @@ def release_journal(
     )
 
 
+def create_copy(
+    connection: sqlite3.Connection, path: Path, journal_id: str, epoch: int, reading: ClockReading
+) -> None:
+    """Create the tables of a copied journal, which looks abandoned by its owner."""
+    _create_tables(connection, path)
+    connection.execute("UPDATE meta SET journal_id = ?, epoch = ?", (journal_id, epoch))
+    write_clock(connection, Clock(reading), epoch)
+    mark_abandoned(connection)
+
+
 def mark_abandoned(connection: sqlite3.Connection) -> None:
     """Make a copy of a journal look abandoned by its owner. Do nothing to other databases."""
     if connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION_ID:

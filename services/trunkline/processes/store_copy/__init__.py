@@ -1,0 +1,14 @@
+"""Copies a whole store between a data directory and a database, and compares the copy.
+
+A backup of a database is a data directory, so `trunkline data backup`, `restore` and `copy` are two
+functions: `copy_to_folder` and `copy_to_database`.
+"""
+
+from trunkline.processes.store_copy.copying import (
+    CopyReport,
+    check_journals,
+    copy_to_database,
+    copy_to_folder,
+)
+
+__all__ = ["CopyReport", "check_journals", "copy_to_database", "copy_to_folder"]

@@ -1,0 +1,558 @@
+"""Copies a store between a data directory and a database; see `tables` for what is where."""
+
+import contextlib
+import hashlib
+import json
+import secrets
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from trunkline.conversations.sqlite import checkpoint_path
+from trunkline.core.database import (
+    FileLock,
+    Schema,
+    connect,
+    create_file,
+    open_read_only,
+    transaction,
+    translate_errors,
+)
+from trunkline.core.encryption import keyring_path
+from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.private_files import (
+    PRIVATE_FOLDER,
+    create_private_data_folder,
+    read_private_file,
+    write_private_file,
+)
+from trunkline.errors import (
+    ArtifactNotFoundError,
+    ConfigurationError,
+    JournalUnavailableError,
+)
+from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
+from trunkline.journal.artifacts.postgres import PostgresBlobStore
+from trunkline.journal.artifacts.references import Reference
+from trunkline.journal.clock import Clock, ClockReading
+from trunkline.journal.postgres.lease_clock import read_lease_clock
+from trunkline.journal.sqlite.schema import (
+    SCHEMA_VERSION,
+    create_copy,
+    read_clock,
+    read_ownership,
+    read_version,
+)
+from trunkline.processes.store_copy.tables import (
+    CHECKPOINT_COPIES,
+    CHECKPOINTS,
+    JOURNAL_FOLDER,
+    JOURNAL_TABLES,
+    OTHERS,
+    PASSING,
+    SELECT_SMALL_FILES,
+    SHARED_FILES,
+    SMALL_FILES,
+    CopiedFile,
+    CopiedTable,
+    Row,
+)
+from trunkline.processes.stored_tables import SCHEMAS, list_tables, migrate, plan_migrations
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from trunkline.journal.artifacts.postgres.objects import ObjectBucket
+
+# The rows of one insertion.
+_ROWS: Final = 200
+# The folder of a backup with the tables that no file of a data directory has.
+_OTHER_FOLDER: Final = "postgresql"
+_VERSIONS: Final = "versions.json"
+_LEASE_S: Final = 10.0
+_SELECT_JOURNALS: Final = (
+    "SELECT journal_id, name, epoch, time_ns, "
+    "(extract(epoch FROM now() - created) * 1000000000)::bigint AS age_ns "
+    "FROM trunkline_journals JOIN trunkline_leases USING (journal_id) ORDER BY name"
+)
+_TABLES: Final = (
+    *JOURNAL_TABLES,
+    *CHECKPOINT_COPIES,
+    *(table for file in SHARED_FILES for table in file.tables),
+)
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """The numbers of what was copied, and compared with the source."""
+
+    journals: int = 0
+    events: int = 0
+    """The events of all tasks, which were folded one after another."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """The rows of each kind, such as `tasks`."""
+    files: int = 0
+    file_bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """What was not copied, for people."""
+
+    def add(self, name: str, count: int) -> None:
+        """Count rows, unless they have no name."""
+        if name:
+            self.rows[name] = self.rows.get(name, 0) + count
+
+
+class _Digest:
+    """The number of rows and a checksum that does not depend on their order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum = 0
+
+    def add(self, row: Iterable[Any]) -> None:
+        digest = hashlib.blake2b(repr(tuple(row)).encode(), digest_size=16).digest()
+        self._sum = (self._sum + int.from_bytes(digest, "big")) % 2**128
+        self.count += 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Digest) and (self.count, self._sum) == (other.count, other._sum)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+async def copy_to_folder(
+    database: PostgresDatabase,
+    folder: Path,
+    *,
+    bucket: "ObjectBucket | None" = None,
+    must_be_stopped: bool = False,
+) -> CopyReport:
+    """Copy all that is in a database to a new data directory, and compare the copy.
+
+    One transaction reads one consistent state, so the mesh may be running. Bytes of files in a
+    bucket are copied, too.
+
+    Raises:
+        ConfigurationError: the tables have another version, or the mesh must be stopped and runs.
+        JournalUnavailableError: the database can't be read, the folder can't be written, or the
+            copy differs.
+    """
+    await _require_version(database)
+    if must_be_stopped:
+        await _require_no_leases(database)
+    report = CopyReport()
+    async with _snapshot(database) as connection:
+        for row in await connection.fetch(_SELECT_JOURNALS):
+            await _copy_journal_out(database, connection, row, folder, report, bucket)
+        for file in SHARED_FILES:
+            await _copy_file_out(connection, file, folder, report)
+        await _copy_small_files_out(connection, folder, report)
+        await _copy_others_out(connection, folder, report)
+    return report
+
+
+async def check_journals(
+    database: PostgresDatabase, *, bucket: "ObjectBucket | None" = None
+) -> AsyncGenerator[Path]:
+    """Yield the path of a copy of each journal, which is deleted after its turn.
+
+    So a check of a journal is the same in files and in a database.
+
+    Raises:
+        ConfigurationError: the tables have another version.
+        JournalUnavailableError: the database can't be read, or a copy differs.
+    """
+    await _require_version(database)
+    async with _snapshot(database) as connection:
+        for row in await connection.fetch(_SELECT_JOURNALS):
+            with TemporaryDirectory(prefix="trunkline-check-") as folder:
+                yield await _copy_journal_out(
+                    database, connection, row, Path(folder), CopyReport(), bucket
+                )
+
+
+async def copy_to_database(
+    folder: Path, database: PostgresDatabase, *, must_be_stopped: bool = False
+) -> CopyReport:
+    """Copy a data directory to an empty database, in one transaction, and compare the copy.
+
+    Raises:
+        ConfigurationError: the database is not empty, the folder is encrypted or of an earlier
+            version, or the mesh must be stopped and runs.
+        JournalUnavailableError: the folder can't be read, the database can't be written, or the
+            copy differs.
+    """
+    if keyring_path(folder).exists():
+        problem = "is encrypted, which a database of `store` can't be yet"
+        raise ConfigurationError(str(folder), problem)
+    await migrate(database)
+    report = CopyReport()
+    paths = sorted((folder / JOURNAL_FOLDER).glob("*.db"))
+    with contextlib.ExitStack() as locks:
+        if must_be_stopped:
+            for path in paths:
+                locks.enter_context(contextlib.closing(FileLock.acquire(path)))
+        async with _connect(database) as connection, connection.transaction():
+            await _require_empty(database, connection)
+            for path in paths:
+                await _copy_journal_in(connection, path, report)
+            for file in SHARED_FILES:
+                await _copy_file_in(connection, file, folder, report)
+            await _copy_small_files_in(connection, folder, report)
+            await _copy_others_in(connection, folder, report)
+    return report
+
+
+async def _copy_journal_out(
+    database: PostgresDatabase,
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    journal: "asyncpg.Record",
+    folder: Path,
+    report: CopyReport,
+    bucket: "ObjectBucket | None",
+) -> Path:
+    """Copy a journal with its checkpoints and files to new files of a folder; return its path."""
+    path = folder / JOURNAL_FOLDER / f"{journal['name']}.db"
+    reading = ClockReading(time_ns=journal["time_ns"], age_ns=journal["age_ns"])
+    with _create(path) as copy:
+        create_copy(copy, path, journal["journal_id"], journal["epoch"], reading)
+        for table in JOURNAL_TABLES:
+            await _copy_out(connection, table, copy, report, journal["journal_id"])
+    with _create(checkpoint_path(path), CHECKPOINTS) as copy:
+        for table in CHECKPOINT_COPIES:
+            await _copy_out(connection, table, copy, report, journal["journal_id"])
+    blobs = PostgresBlobStore(database, journal["journal_id"], 0, bucket=bucket)
+    target = FolderBlobStore(blob_folder(path))
+    for row in await connection.fetch(
+        "SELECT task_id, blob_id, media_type, filename, sha256 FROM trunkline_blobs "
+        "WHERE journal_id = $1 AND sha256 <> ''",
+        journal["journal_id"],
+    ):
+        reference = Reference(row["task_id"], row["blob_id"])
+        content = blobs.read(reference)
+        try:
+            blob = await target.put(
+                reference, content, media_type=row["media_type"], filename=row["filename"]
+            )
+        except ArtifactNotFoundError:
+            continue  # Retention deleted its task meanwhile.
+        finally:
+            await content.aclose()
+        if blob.sha256 != row["sha256"]:
+            raise _differs(f"file {reference.blob_id} of task {reference.task_id}", path)
+        report.files += 1
+        report.file_bytes += blob.size_bytes
+    report.journals += 1
+    return path
+
+
+async def _copy_journal_in(
+    connection: "asyncpg.Connection[asyncpg.Record]", path: Path, report: CopyReport
+) -> None:
+    with open_read_only(path) as source:
+        ownership = read_ownership(source, path)
+        if read_version(source) != SCHEMA_VERSION:
+            problem = "is of an earlier version; start this version once with this data directory"
+            raise ConfigurationError(str(path), problem)
+        if source.execute("SELECT data_key FROM meta").fetchone()[0]:
+            raise ConfigurationError(str(path), "is encrypted, which a database can't be yet")
+        clock = Clock(read_clock(source))
+        await connection.execute(
+            "INSERT INTO trunkline_journals (journal_id, name, epoch, created) "
+            "VALUES ($1, $2, $3, now() - make_interval(secs => $4::float8))",
+            ownership.journal_id,
+            path.stem,
+            # A cursor of an event that was written after the copy has this epoch or a later one.
+            ownership.epoch,
+            clock.age_ns() / 1e9,
+        )
+        await connection.execute(
+            "INSERT INTO trunkline_leases (journal_id, host, until_s, lease_s, time_ns) "
+            "VALUES ($1, $2, 0, $3, $4)",
+            ownership.journal_id,
+            "" if ownership.is_released else "copied",
+            _LEASE_S,
+            clock.time_ns(),
+        )
+        for table in JOURNAL_TABLES:
+            await _copy_in(connection, table, source, report, ownership.journal_id)
+    if (checkpoints := checkpoint_path(path)).exists():
+        with open_read_only(checkpoints) as source:
+            for table in CHECKPOINT_COPIES:
+                await _copy_in(connection, table, source, report, ownership.journal_id)
+    await _copy_blobs_in(connection, path, ownership.journal_id, report)
+    report.journals += 1
+
+
+async def _copy_blobs_in(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    path: Path,
+    journal_id: str,
+    report: CopyReport,
+) -> None:
+    blobs = FolderBlobStore(blob_folder(path))
+    for task_id in await blobs.list_task_ids():
+        for file in sorted((blobs.folder / task_id).iterdir()):
+            if file.suffix:
+                continue
+            blob = await blobs.get(Reference.create(task_id, file.name))
+            content = secrets.token_hex(16)
+            await connection.execute(
+                "INSERT INTO trunkline_blobs (task_id, blob_id, journal_id, content, writer, "
+                "size_bytes, sha256, media_type, filename) VALUES ($1, $2, $3, $4, '', $5, $6, "
+                "$7, $8)",
+                task_id,
+                file.name,
+                journal_id,
+                content,
+                blob.size_bytes,
+                blob.sha256,
+                blob.media_type,
+                blob.filename,
+            )
+            position = 0
+            async for chunk in blobs.read(blob.reference):
+                await connection.execute(
+                    "INSERT INTO trunkline_blob_chunks (content, position, size_bytes, body) "
+                    "VALUES ($1, $2, $3, $4)",
+                    content,
+                    position,
+                    len(chunk),
+                    chunk,
+                )
+                position += len(chunk)
+            await _check_content(connection, content, blob.sha256, file)
+            report.files += 1
+            report.file_bytes += blob.size_bytes
+
+
+async def _check_content(
+    connection: "asyncpg.Connection[asyncpg.Record]", content: str, sha256: str, file: Path
+) -> None:
+    digest = hashlib.sha256()
+    async for row in connection.cursor(
+        "SELECT body FROM trunkline_blob_chunks WHERE content = $1 ORDER BY position",
+        content,
+        prefetch=8,
+    ):
+        digest.update(row["body"])
+    if digest.hexdigest() != sha256:
+        raise _differs(f"file {file.name}", file)
+
+
+async def _copy_file_out(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    file: CopiedFile,
+    folder: Path,
+    report: CopyReport,
+) -> None:
+    path = folder / file.path
+    with _create(path, file.schema) as copy:
+        for table in file.tables:
+            await _copy_out(connection, table, copy, report)
+
+
+async def _copy_file_in(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    file: CopiedFile,
+    folder: Path,
+    report: CopyReport,
+) -> None:
+    path = folder / file.path
+    if not path.exists():
+        return
+    with open_read_only(path) as source:
+        known = {name for (name,) in source.execute("SELECT name FROM sqlite_master")}
+        for table in file.tables:
+            # A table of a later build is missing in the file of an earlier one.
+            if table.from_sqlite.split(" FROM ")[-1].split()[0] in known:
+                await _copy_in(connection, table, source, report)
+
+
+async def _copy_out(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    table: CopiedTable,
+    copy: sqlite3.Connection,
+    report: CopyReport,
+    *values: object,
+) -> None:
+    """Copy the rows of a table from the database, and compare the copy."""
+    rows = connection.cursor(table.from_postgres, *values, prefetch=_ROWS)
+    stored, copied = _Digest(), _Digest()
+    async for row in rows:
+        stored.add(row)
+        copy.execute(table.to_sqlite, tuple(row))
+    for copied_row in copy.execute(table.from_sqlite):
+        copied.add(copied_row)
+    if stored != copied:
+        raise _differs(table.name or table.postgres, table.postgres)
+    report.add(table.name, stored.count)
+
+
+async def _copy_in(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    table: CopiedTable,
+    source: sqlite3.Connection,
+    report: CopyReport,
+    *values: object,
+) -> None:
+    """Copy the rows of a table to the database, and compare the copy."""
+    stored, copied = _Digest(), _Digest()
+    for batch in _batches(source.execute(table.from_sqlite)):
+        for content in batch:
+            stored.add(content)
+        rows = batch if table.extend is None else [table.extend(content) for content in batch]
+        await connection.executemany(table.to_postgres, [(*values, *content) for content in rows])
+    async for row in connection.cursor(table.from_postgres, *values, prefetch=_ROWS):
+        copied.add(row)
+    if stored != copied:
+        raise _differs(table.name or table.postgres, table.postgres)
+    report.add(table.name, stored.count)
+
+
+async def _copy_small_files_out(
+    connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
+) -> None:
+    create_private_data_folder(folder / PRIVATE_FOLDER)
+    for path, content in await connection.fetch(SELECT_SMALL_FILES, SMALL_FILES):
+        write_private_file(folder / PRIVATE_FOLDER / path, content)
+        report.add("small files", 1)
+
+
+async def _copy_small_files_in(
+    connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
+) -> None:
+    private = folder / PRIVATE_FOLDER
+    for name in SMALL_FILES:
+        place = private / name
+        found = [place] if place.is_file() else sorted(place.rglob("*"))
+        for path in found:
+            if path.is_file() and not path.name.startswith("."):
+                await connection.execute(
+                    "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2)",
+                    str(path.relative_to(private)),
+                    read_private_file(path),
+                )
+                report.add("small files", 1)
+
+
+async def _copy_others_out(
+    connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
+) -> None:
+    """Copy the tables that have no file in a data directory, each in PostgreSQL's form."""
+    others = folder / _OTHER_FOLDER
+    others.mkdir(mode=0o700)
+    versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
+    (others / _VERSIONS).write_text(versions)
+    for table in _list_others():
+        with (others / table).open("xb") as file:
+            tag = await connection.copy_from_query(
+                " ".join(("SELECT * FROM", table)), output=file, format="binary"
+            )
+        report.left_out.append(f"{table}: {tag.split()[-1]} rows")
+    ((records,),) = await connection.fetch(
+        "SELECT count(*) FROM trunkline_small_files WHERE path LIKE 'identity/%'"
+    )
+    if records:
+        report.left_out.append(f"trunkline_small_files: {records} records of identity")
+
+
+async def _copy_others_in(
+    connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
+) -> None:
+    others = folder / _OTHER_FOLDER
+    if not (others / _VERSIONS).exists():
+        return
+    versions = json.loads((others / _VERSIONS).read_text())
+    ours = {schema.part: schema.version for schema in SCHEMAS}
+    if versions != ours:
+        problem = f"has tables of the versions {versions}, and this program of {ours}; restore it "
+        raise ConfigurationError(str(others), f"{problem}with the program that made it")
+    for table in _list_others():
+        # Some tables have a first row from their creation.
+        await connection.execute(" ".join(("DELETE FROM", table)))
+        with (others / table).open("rb") as file:
+            tag = await connection.copy_to_table(table, source=file, format="binary")
+        report.add(table, int(tag.split()[-1]))
+
+
+def _list_others() -> Sequence[str]:
+    """Return the tables that have no file in a data directory."""
+    known = {table.postgres for table in _TABLES} | OTHERS | PASSING
+    return [table for table in list_tables() if table not in known]
+
+
+async def _require_version(database: PostgresDatabase) -> None:
+    if behind := [each.part for each in await plan_migrations(database) if each.script]:
+        problem = f"has no tables of this version of {', '.join(behind)}; run "
+        raise ConfigurationError(database.name, f"{problem}`trunkline data migrate`")
+
+
+async def _require_empty(
+    database: PostgresDatabase, connection: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    for table in {*(table.postgres for table in _TABLES), *OTHERS} - {"trunkline_message_counters"}:
+        if await connection.fetchval(" ".join(("SELECT 1 FROM", table, "LIMIT 1"))):
+            problem = f"is not empty: {table} has rows; choose an empty database or schema"
+            raise ConfigurationError(database.name, problem)
+
+
+async def _require_no_leases(database: PostgresDatabase) -> None:
+    now_s = await read_lease_clock(database)
+    rows = await database.fetch(
+        "SELECT host FROM trunkline_leases WHERE host <> '' AND until_s > $1 LIMIT 1", now_s
+    )
+    if rows:
+        problem = f"is in use by {rows[0]['host']}; stop the mesh first"
+        raise ConfigurationError(database.name, problem)
+
+
+@asynccontextmanager
+async def _connect(
+    database: PostgresDatabase,
+) -> "AsyncIterator[asyncpg.Connection[asyncpg.Record]]":
+    connection = await database.connect()
+    try:
+        with database.translate_errors():
+            yield connection
+    finally:
+        connection.terminate()
+
+
+@asynccontextmanager
+async def _snapshot(
+    database: PostgresDatabase,
+) -> "AsyncIterator[asyncpg.Connection[asyncpg.Record]]":
+    """Give a block a connection that reads one consistent state."""
+    async with (
+        _connect(database) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        yield connection
+
+
+@contextlib.contextmanager
+def _create(path: Path, schema: Schema | None = None) -> Iterator[sqlite3.Connection]:
+    """Give a block a new SQLite file, in one transaction."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    create_file(path)
+    with translate_errors(path), contextlib.closing(connect(path)) as connection:
+        if schema is not None:
+            schema.prepare(connection, path)
+        with transaction(connection):
+            yield connection
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    remaining = iter(rows)
+    while batch := list(islice(remaining, _ROWS)):
+        yield batch
+
+
+def _differs(what: str, where: object) -> JournalUnavailableError:
+    return JournalUnavailableError(str(where), f"the copy of {what} differs from the source")

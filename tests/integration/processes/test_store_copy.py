@@ -1,0 +1,200 @@
+"""A mesh moves between a data directory and a database, and goes on where it was."""
+
+import sqlite3
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from harness.agents.inline_agents import texts
+from harness.journal.full_folder import CONTENT, CONVERSATION, STATE, make_full_folder
+from harness.journal.postgres_server import new_database
+from harness.mesh.command_line import COMMAND, CompletedCommand, run_command
+from harness.mesh.killable_agent import KillableAgent
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from trunkline.conversations.sqlite import open_sqlite_memory
+from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.postgres.small_files import PostgresFiles
+from trunkline.core.settings import MessagingSettings
+from trunkline.messages.postgres_store import PostgresMessageStore
+from trunkline.processes.store_copy import copy_to_database
+from trunkline.processes.stored_tables import list_tables
+from trunkline.tasks.lifecycle import TERMINAL, State
+from trunkline.tools.used_approvals import PostgresUsedApprovals
+
+TESTS = Path(__file__).parents[2]
+LEASE_S = 2.0
+SERVE = (*COMMAND, "serve", "agents", "--agent", "harness.agents.teller:teller")
+
+
+async def run(*words: str, store: str = "") -> CompletedCommand:
+    if store:
+        return await run_command("data", *words, TRUNKLINE_STORE=store)
+    return await run_command("data", *words)
+
+
+async def stop(agent: KillableAgent) -> None:
+    assert agent.process is not None
+    agent.process.terminate()
+    await agent.process.wait()
+
+
+async def end_of(mesh: SmallMesh, task_id: str) -> str:
+    ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    return "".join(texts(ended))
+
+
+async def test_a_mesh_moves_to_a_database_and_back_with_running_and_ended_tasks(
+    tmp_path: Path,
+) -> None:
+    began = tmp_path / "began"
+    async with (
+        new_database() as url,
+        open_small_mesh(tmp_path, lease_s=LEASE_S) as mesh,
+        AsyncExitStack() as stack,
+    ):
+        variables = {
+            "TELLER_FOLDER": str(tmp_path),
+            "TRUNKLINE_LEASE_S": str(LEASE_S),
+            "TRUNKLINE_DRAIN_GRACE_S": "1",
+        }
+        in_files, in_database, back = (
+            KillableAgent(mesh, "teller", SERVE, tmp_path / name, stack, TESTS, environment)
+            for name, environment in (
+                ("files", variables),
+                ("machine", {**variables, "TRUNKLINE_STORE": url}),
+                ("back", variables),
+            )
+        )
+        await in_files.start()
+        began.touch()
+        ended = (await mesh.ask("same", agent="teller")).task.id
+        began.unlink()
+        first = await mesh.begin("same", agent="teller")
+        await mesh.until(first, lambda now: "".join(texts(now)) == "once upon ")
+        refused = await run("copy", str(tmp_path / "files"), url)
+        assert "has it open; stop it" in refused.err
+        await stop(in_files)
+
+        moved = await run("copy", str(tmp_path / "files"), url)
+        assert moved.out.splitlines()[0].startswith("1 journals, ")
+        assert "2 tasks" in moved.out.splitlines()
+        await in_database.start()
+        assert await end_of(mesh, first) == "once upon a time"
+        assert await end_of(mesh, ended) == "once upon a time"
+        began.unlink()
+        second = await mesh.begin("same", agent="teller")
+        await mesh.until(second, lambda now: "".join(texts(now)) == "once upon ")
+        await stop(in_database)
+
+        returned = await run("copy", url, str(tmp_path / "back"))
+        assert "3 tasks" in returned.out.splitlines()
+        await back.start()
+        assert await end_of(mesh, second) == "once upon a time"
+        for task_id in (first, ended):
+            assert await end_of(mesh, task_id) == "once upon a time"
+
+
+async def test_everything_in_a_data_directory_is_in_the_database_and_back(tmp_path: Path) -> None:
+    folder, back = tmp_path / "data", tmp_path / "back"
+    await make_full_folder(folder)
+    async with new_database() as url:
+        there = await run("copy", str(folder), url, "--json")
+        async with PostgresDatabase(url) as database:
+            files = PostgresFiles(database)
+            assert not await PostgresUsedApprovals(files).use("digest")
+            assert await files.read("workflows/a/1.json") == b"{}"
+            async with PostgresMessageStore.open(database, MessagingSettings(lease_s=1)) as store:
+                assert (await store.get("acme", "first")).envelope.text == "hello"
+                assert [each.key.recipient for each in await anext(store.deliveries())] == ["echo"]
+        checked = await run("check", store=url)
+        again = await run("copy", url, str(back), "--json")
+    assert checked.out == "maker: ok, 1 tasks, 3 events\n"
+    assert (there.json["files"], there.json["file_bytes"]) == (1, len(CONTENT))
+    for report in (there.json, again.json):
+        assert {name: count for name, count in report["rows"].items() if count} == {
+            "tasks": 1,
+            "batches of events": 3,
+            "conversations": 1,
+            "totals of usage": 2,
+            "messages": 1,
+            "deliveries": 1,
+            "used approvals": 1,
+            "small files": 1,
+        }
+    for name in ("journals/maker.db", "private/usage.db"):
+        assert dump(folder / name) == dump(back / name)
+    memory = await open_sqlite_memory(back / "journals" / "maker.db")
+    assert await memory.conversations.find(CONVERSATION) == STATE
+    await memory.close()
+    checked = await run("check", "--data", str(back))
+    assert "journals/maker.db: ok, 1 tasks, 3 events" in checked.out.splitlines()
+
+
+def dump(path: Path) -> list[str]:
+    """Return the rows of a file, without what says who has it."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [line for line in connection.iterdump() if 'INTO "meta"' not in line]
+
+
+async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_files(
+    tmp_path: Path,
+) -> None:
+    await make_full_folder(tmp_path / "data")
+    backup = tmp_path / "backup"
+    async with new_database() as first, new_database() as second:
+        await run("copy", str(tmp_path / "data"), first)
+        connection = await asyncpg.connect(first)
+        await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
+        await connection.close()
+        made = await run("backup", str(backup), store=first)
+        restored = await run("restore", str(backup), store=second)
+        assert (made.exit, restored.exit) == (0, 0), (made.err, restored.err)
+        assert await count_rows(first) == await count_rows(second)
+        not_empty = await run("restore", str(backup), store=second)
+        assert "is not empty" in not_empty.err
+    in_files = await run("restore", str(backup), "--data", str(tmp_path / "files"))
+    assert in_files.exit == 0
+    assert (await run("check", "--data", str(tmp_path / "files"))).exit == 0
+
+
+async def count_rows(url: str) -> dict[str, int]:
+    connection = await asyncpg.connect(url)
+    try:
+        return {
+            table: await connection.fetchval(" ".join(("SELECT count(*) FROM", table)))
+            for table in list_tables()
+        }
+    finally:
+        await connection.close()
+
+
+async def test_a_check_names_a_task_of_a_database_whose_events_are_damaged(tmp_path: Path) -> None:
+    await make_full_folder(tmp_path / "data")
+    async with new_database() as url:
+        await run("copy", str(tmp_path / "data"), url)
+        connection = await asyncpg.connect(url)
+        await connection.execute("DELETE FROM trunkline_events WHERE sequence = 2")
+        await connection.close()
+        found = await run("check", store=url)
+        refused = await run("backup", str(tmp_path / "backup"), store=url)
+    assert found.exit == 1
+    assert "maker: DAMAGED: task " in found.out
+    assert "is damaged" in refused.err
+    assert not (tmp_path / "backup").exists()
+
+
+async def test_a_copy_that_fails_leaves_the_database_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_full_folder(tmp_path / "data")
+    (tmp_path / "data" / "private" / "messages.db").write_bytes(b"no database")
+    async with new_database() as url:
+        failed = await run("copy", str(tmp_path / "data"), url)
+        assert failed.exit == 1
+        (tmp_path / "data" / "private" / "messages.db").unlink()
+        async with PostgresDatabase(url) as database:
+            report = await copy_to_database(tmp_path / "data", database)
+    assert report.journals == 1
