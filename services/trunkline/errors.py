@@ -81,17 +81,24 @@ class Code(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
+_PASSING: Final = frozenset({Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE})
+
+
 @dataclass(eq=False)
 class TrunklineError(Exception):
     """The base class. Subclasses are dataclasses whose fields are sent as metadata, as text."""
 
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
-    retryable: ClassVar[bool] = False
     # One line that names the problem and the next step, with the fields in braces.
     template: ClassVar[str] = "unknown error"
     # The next step for users of the command line, the only place that shows it.
     hint: ClassVar[str] = ""
+
+    @property
+    def retryable(self) -> bool:
+        """The code says that the failure may pass, so that the same call may succeed later."""
+        return self.code in _PASSING
 
     def metadata(self) -> dict[str, str]:
         """Return the fields by name, for google.rpc.ErrorInfo."""
@@ -411,7 +418,6 @@ class OverloadedError(PeerError):
     retry_after_s: str
     code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
     reason: ClassVar[str] = "OVERLOADED"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "agent {agent!r} is full; try again in {retry_after_s} s"
 
 
@@ -422,7 +428,6 @@ class QueueFullError(PeerError):
     limit: str
     code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
     reason: ClassVar[str] = "QUEUE_FULL"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "{limit} deliveries wait already; send the messages again later"
 
 
@@ -435,7 +440,6 @@ class LimitExceededError(PeerError):
     retry_after_s: str
     code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
     reason: ClassVar[str] = "LIMIT_EXCEEDED"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "{limit}; try again in {retry_after_s} s"
 
 
@@ -447,7 +451,6 @@ class PeerUnavailableError(PeerError):
     problem: str
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "PEER_UNAVAILABLE"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "{peer} can't be reached: {problem}"
 
 
@@ -486,7 +489,6 @@ class ToolServerUnavailableError(PeerError):
     problem: str
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "TOOL_SERVER_UNAVAILABLE"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "tool server {server!r} is down: {problem}"
 
 
@@ -520,7 +522,6 @@ class PeerTimeoutError(PeerError):
     problem: str
     code: ClassVar[Code] = Code.DEADLINE_EXCEEDED
     reason: ClassVar[str] = "PEER_TIMEOUT"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "{peer} did not answer in time: {problem}"
 
 
@@ -654,7 +655,6 @@ class ModelUnavailableError(AgentError):
     problem: str
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "MODEL_UNAVAILABLE"
-    retryable: ClassVar[bool] = True
     template: ClassVar[str] = "model {model!r}: {problem}"
 
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ class System:
     url: str
     pids: Mapping[str, int]
     """Process ids by role; their child processes count with them."""
+    metrics: Sequence[str] = ()
+    """The addresses at which the processes serve their own metrics."""
 
     def cpu_s(self) -> dict[str, float]:
         """Return the CPU seconds so far, by process.

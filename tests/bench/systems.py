@@ -78,6 +78,7 @@ class _Starter:
 
     def __init__(self, stack: AsyncExitStack, folder: Path, environment: Environment) -> None:
         self.pids: dict[str, int] = {}
+        self.metrics: list[str] = []
         self._stack = stack
         self._folder = folder
         path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(TESTS))))
@@ -90,7 +91,9 @@ class _Starter:
             running_process(*command, cwd=self._folder, environment=environment)
         )
         self.pids[role] = process.pid
-        return await read_line(process, "ready ")
+        ready = await read_line(process, "ready ")
+        self.metrics += (ready["metrics"],) if "metrics" in ready else ()
+        return ready
 
 
 @asynccontextmanager
@@ -108,8 +111,12 @@ async def _services(
     cli: Sequence[str] = _CLI,
     *,
     others: Sequence[str] = _CLI,
+    echoes: int = 1,
 ) -> AsyncIterator[System]:
-    """Start hosts of agents by `cli`, and the registry and the bridge by `others`."""
+    """Start hosts of agents by `cli`, and the registry and the bridge by `others`.
+
+    There are `echoes` replicas of the agent `echo`.
+    """
     data = ("--data", str(folder / "data"))
     async with _starter(folder, environment) as starter:
         registry = await starter.start(
@@ -118,7 +125,7 @@ async def _services(
         join_options = ("--mesh", registry["mesh"])
         for role, agents_ in (
             ("supervisor", ("supervisor",)),
-            ("echo", ("echo",)),
+            *((f"echo-{number}", ("echo",)) for number in range(echoes)),
             ("agent", ("--agent", _AGENT)),
         ):
             await starter.start(role, (*cli, "serve", "agents", *agents_, *join_options, *data))
@@ -126,14 +133,14 @@ async def _services(
             "bridge",
             (*others, "serve", "bridge", "--http", _FREE, "--a2a-grpc", _FREE, *join_options),
         )
-        yield System(name, bridge["http"], starter.pids)
+        yield System(name, bridge["http"], starter.pids, starter.metrics)
 
 
 def trunkline_services(
-    folder: Path, environment: Environment
+    folder: Path, environment: Environment, *, echoes: int = 1
 ) -> AbstractAsyncContextManager[System]:
     """Start registry, bridge, supervisor and the agents, each in its own process."""
-    return _services(folder, environment, SERVICES)
+    return _services(folder, environment, SERVICES, echoes=echoes)
 
 
 def without_journal(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:

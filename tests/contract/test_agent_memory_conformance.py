@@ -262,7 +262,7 @@ async def test_turns_that_begin_at_once_never_run_at_once(open_memory: OpenMemor
     async def run(memory: AgentMemory, number: int) -> None:
         # The turns of one request run together.
         request = f"request-{number // 2}"
-        ticket = await memory.order.begin_turn(Turn(KEY, f"task-{number}", 1, (request,)))
+        ticket = await memory.order.take_ticket(Turn(KEY, f"task-{number}", 1, (request,)))
         if not ticket.is_first:
             await memory.order.wait(ticket)
         assert running <= {request}

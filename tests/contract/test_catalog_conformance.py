@@ -13,7 +13,7 @@ from harness.journal.builders import TASK, created, group, row, stored, working
 from harness.journal.postgres_server import new_database
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TaskNotFoundError
-from trunkline.journal.catalog import JournalCatalog, JournalContents
+from trunkline.journal.catalog import JournalCatalog
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog
@@ -56,7 +56,7 @@ async def lose(catalog: JournalCatalog, name: str, *, has_task: bool = True) -> 
 async def test_a_new_catalog_has_no_journals(catalog: JournalCatalog) -> None:
     assert await catalog.list_names() == frozenset()
     assert await catalog.find_orphans() == []
-    assert await catalog.inspect("math") is None
+    assert await catalog.list_agents("math") is None
     assert not await catalog.is_in_use("math")
     assert not await catalog.is_leased("abcdefgh")
 
@@ -76,15 +76,18 @@ async def test_an_open_journal_has_one_owner(catalog: JournalCatalog) -> None:
     assert not await catalog.is_leased(store.id)
 
 
-async def test_a_released_journal_with_unfinished_tasks_is_an_orphan(
-    catalog: JournalCatalog,
-) -> None:
+async def test_a_released_journal_is_an_orphan(catalog: JournalCatalog) -> None:
     """A host that ends may find nobody who takes its tasks, and another one starts later."""
     store = await catalog.open("one")
     await add_task(store)
     await store.renew_lease(0.0)
     await store.close()
-    assert [orphan.name for orphan in await catalog.find_orphans(rereads=True)] == ["one"]
+    await (await catalog.open("empty")).close()
+    orphans = {orphan.name: orphan for orphan in await catalog.find_orphans(rereads=True)}
+    assert orphans.keys() == {"one", "empty"}
+    assert all(orphan.was_released for orphan in orphans.values())
+    assert orphans["one"].agents == {"echo"}
+    assert orphans["empty"].is_empty
     taken = await catalog.take_over("one")
     assert [row.task_id for row in await taken.list_unfinished()] == [TASK]
     await taken.close()
@@ -96,9 +99,7 @@ async def test_a_released_journal_is_opened_again_with_its_id(
     store = await catalog.open("math.2")
     await add_task(store)
     await store.close()
-    assert await catalog.inspect("math.2") == JournalContents(
-        was_lost=False, agents=frozenset({"echo"})
-    )
+    assert await catalog.list_agents("math.2") == frozenset({"echo"})
     again = await catalog.open("math.2")
     assert again.id == store.id
     # Other openings than takeovers may increase the epoch, too.
@@ -113,9 +114,7 @@ async def test_an_orphan_is_taken_over_once_with_the_next_epoch(catalog: Journal
     assert (orphan.name, orphan.journal_id) == ("math", store.id)
     assert orphan.agents == {"echo"}
     assert not orphan.is_empty
-    assert await catalog.inspect("math") == JournalContents(
-        was_lost=True, agents=frozenset({"echo"})
-    )
+    assert not orphan.was_released
     taken: list[JournalStore] = []
 
     async def take() -> None:

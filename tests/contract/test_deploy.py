@@ -16,7 +16,7 @@ from harness.deploy.composition import COMPOSE, EVERYWHERE, THIS_HOST, is_ours, 
 from harness.deploy.dashboards import FOLDER, DashboardQuery, read_dashboards, read_queries
 from harness.deploy.image import CONTAINERFILE, ROOT, read_image
 from trunkline.observe.metrics.instruments import INSTRUMENTS
-from trunkline.observe.metrics.kinds import Counter, Histogram, HotHistogram
+from trunkline.observe.metrics.kinds import Counter, Histogram
 from trunkline.observe.metrics.prometheus import family_name, to_name
 
 DEPLOY: Final = ROOT / "deploy"
@@ -48,7 +48,7 @@ def labels_by_series() -> dict[str, set[str]]:
         match instrument:
             case Counter():
                 series[f"{name}_total"] = labels
-            case Histogram() | HotHistogram():
+            case Histogram():
                 series |= {f"{name}_sum": labels, f"{name}_count": labels}
                 series[f"{name}_bucket"] = labels | {"le"}
             case _:

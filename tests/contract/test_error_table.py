@@ -53,6 +53,22 @@ def test_an_error_travels_with_exactly_one_error_info(cls: type[TrunklineError])
     assert code_name(status.code) == cls.code
 
 
+def test_errors_that_may_pass_are_retryable() -> None:
+    assert {cls.reason for cls in CLASSES if make_error(cls).retryable} == {
+        "OVERLOADED",
+        "QUEUE_FULL",
+        "LIMIT_EXCEEDED",
+        "PEER_UNAVAILABLE",
+        "PEER_HANDSHAKE",
+        "PEER_CIRCUIT_OPEN",
+        "TASK_HOST_GONE",
+        "TOOL_SERVER_UNAVAILABLE",
+        "JOURNAL_UNAVAILABLE",
+        "PEER_TIMEOUT",
+        "MODEL_UNAVAILABLE",
+    }
+
+
 def test_reasons_are_unique() -> None:
     assert [reason for reason, n in Counter(cls.reason for cls in CLASSES).items() if n > 1] == []
 

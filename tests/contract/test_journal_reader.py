@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -58,7 +58,7 @@ async def write_task(store: JournalStore, *, time_ns: int = 1) -> tuple[str, lis
         stored([append("a", "z"), completed()], 4, task_id=task_id),
     ]
     made = row(task_id, time_ns=time_ns)
-    ended = replace(made, state=task_pb2.TASK_STATE_COMPLETED, head=5, ended_ns=time_ns)
+    ended = made._replace(state=task_pb2.TASK_STATE_COMPLETED, head=5, ended_ns=time_ns)
     await store.commit(group(batches[0], made=[made]))
     await store.commit(group(batches[1]))
     await store.commit(group(batches[2], changed=[ended]))

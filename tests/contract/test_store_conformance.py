@@ -119,7 +119,7 @@ THIRD = stored([append("a", "z"), completed()], 4)
 
 
 def ended(task_id: str = TASK, *, head: int, ended_ns: int = 1) -> TaskRow:
-    return replace(row(task_id, state=ENDED, head=head), ended_ns=ended_ns)
+    return row(task_id, state=ENDED, head=head)._replace(ended_ns=ended_ns)
 
 
 async def write_ended(
@@ -192,8 +192,7 @@ async def test_an_unknown_task_has_no_batches_and_no_row(store: JournalStore) ->
 
 async def test_a_changed_row_replaces_state_time_and_metadata(reopenable: Reopenable) -> None:
     await reopenable.store.commit(group(FIRST, made=[row()]))
-    changed = replace(
-        row(state=task_pb2.TASK_STATE_WORKING, head=2),
+    changed = row(state=task_pb2.TASK_STATE_WORKING, head=2)._replace(
         status_time_ns=TIME_NS + 5,
         metadata=b"\x0a\x00",
     )

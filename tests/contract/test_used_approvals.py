@@ -6,10 +6,13 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
-from harness.journal.postgres_server import new_database
+from harness.journal.postgres_server import CuttableProxy, new_database
+from harness.polling import poll
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.postgres.small_files import PostgresFiles
 from trunkline.errors import Code, JournalUnavailableError
@@ -116,3 +119,43 @@ async def test_without_the_database_nothing_is_allowed() -> None:
         with pytest.raises(JournalUnavailableError) as failure:
             await adapter.use("a")
         assert failure.value.code is Code.UNAVAILABLE
+
+
+async def test_an_approval_whose_answer_was_lost_is_used_by_its_own_call() -> None:
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(new_database())
+        port = urlsplit(url).port
+        assert port is not None
+        proxy = await stack.enter_async_context(CuttableProxy(port))
+        through_proxy = url.replace(f":{port}/", f":{proxy.port}/")
+        database = await stack.enter_async_context(PostgresDatabase(through_proxy))
+        adapter = PostgresUsedApprovals(PostgresFiles(database))
+        await adapter.allow_continuation("a")
+        other = await asyncpg.connect(url)
+        stack.push_async_callback(other.close)
+        for use in (adapter.use, adapter.use_continuation):
+            locked = other.transaction()
+            await locked.start()
+            await other.execute("SELECT 1 FROM trunkline_small_files FOR UPDATE")
+            await other.execute(
+                "INSERT INTO trunkline_small_files VALUES ('used-approvals/a', '') "
+                "ON CONFLICT DO NOTHING"
+            )
+            async with asyncio.TaskGroup() as tasks:
+                using = tasks.create_task(use("a"))
+                await poll(lambda: count_waiting(other), lambda count: count == 1)
+                # The server does not notice, and the statement goes on.
+                proxy.cut()
+                await poll(lambda: count_waiting(other), lambda count: count == 2)
+                await locked.rollback()
+            assert using.result()
+            assert not await use("a")
+
+
+async def count_waiting(connection: "asyncpg.Connection[asyncpg.Record]") -> int:
+    """Return the number of statements that wait for locks."""
+    # In a transaction, the view does not change.
+    await connection.execute("SELECT pg_stat_clear_snapshot()")
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    count: int = await connection.fetchval(query)
+    return count

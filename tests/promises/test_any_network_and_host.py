@@ -69,17 +69,7 @@ async def break_machines(
                 store=database.url if database else "", has_clocks=has_clocks,
             )
         )  # fmt: skip
-        # After a fault, a turn of a conversation may still begin before the turn before it has
-        # ended, and without a database a message that is sent again to another replica may make a
-        # second task. Only the proof shows that.
-        trial = Trial(
-            machines,
-            folder,
-            folder / "effects",
-            BOUNDS,
-            is_impatient=scale.is_proof,
-            database=database,
-        )
+        trial = Trial(machines, folder, folder / "effects", BOUNDS, database)
         while totals["faults"] < count:
             faults = draw_faults(
                 rng, min(count - totals["faults"], FAULTS_OF_A_ROUND), kinds,

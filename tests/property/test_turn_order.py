@@ -1,5 +1,6 @@
 """The order of the turns of a conversation, for hosts that die and are taken over at any point."""
 
+import asyncio
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from harness.journal.opening import run_at_once
 from trunkline.conversations.sqlite import open_sqlite_memory
 from trunkline.conversations.store import ConversationKey, Turn
 
@@ -38,6 +38,7 @@ class TurnOrderMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.stack = ExitStack()
+        self.runner = self.stack.enter_context(asyncio.Runner())
         self.folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.count = 0
         self.turns: list[OpenTurn] = []
@@ -47,11 +48,11 @@ class TurnOrderMachine(RuleBasedStateMachine):
             self.serve(host)
 
     def serve(self, host: str) -> None:
-        self.memories[host] = run_at_once(open_sqlite_memory(self.folder / f"{host}.db"))
+        self.memories[host] = self.runner.run(open_sqlite_memory(self.folder / f"{host}.db"))
 
     def teardown(self) -> None:
         for memory in self.memories.values():
-            run_at_once(memory.close())
+            self.runner.run(memory.close())
         self.stack.close()
 
     @rule(host=hosts, request=st.sampled_from(["", "p", "q"]))
@@ -61,7 +62,7 @@ class TurnOrderMachine(RuleBasedStateMachine):
             return
         self.count += 1
         turn = Turn(KEY, f"task-{self.count}", 1, (request,) if request else ())
-        ticket = run_at_once(self.memories[host].order.begin_turn(turn))
+        ticket = self.runner.run(self.memories[host].order.take_ticket(turn))
         opened = OpenTurn(host, turn, runs=ticket.is_first)
         beside = [i for i, each in enumerate(self.turns) if each.turn.request == turn.request]
         self.turns.insert(beside[-1] + 1 if beside else len(self.turns), opened)
@@ -75,13 +76,13 @@ class TurnOrderMachine(RuleBasedStateMachine):
             self.turns.remove(ended)
             removal = self.memories[ended.host].order.end_turn(ended.turn.task_id)
             assert removal is not None
-            run_at_once(removal)
+            self.runner.run(removal)
 
     @rule(host=hosts)
     def die(self, host: str) -> None:
         """A host dies at any point: its tickets stay."""
         if host in self.memories:
-            run_at_once(self.memories.pop(host).close())
+            self.runner.run(self.memories.pop(host).close())
 
     @rule(host=hosts, data=st.data())
     def take_over(self, host: str, data: st.DataObject) -> None:
@@ -94,18 +95,18 @@ class TurnOrderMachine(RuleBasedStateMachine):
         order = self.memories[host].order
         continuing = {each.turn.task_id for each in own if each not in over}
         for removal in order.keep(continuing):
-            run_at_once(removal)
+            self.runner.run(removal)
         self.turns = [each for each in self.turns if each not in over]
         for each in own:
             if each not in over and each.runs:
-                assert run_at_once(order.begin_turn(each.turn)).is_first
+                assert self.runner.run(order.take_ticket(each.turn)).is_first
 
     @invariant()
     def only_the_first_request_runs(self) -> None:
         if not self.memories:
             return
         store = next(iter(self.memories.values())).conversations
-        tickets = run_at_once(store.list_tickets(KEY))
+        tickets = self.runner.run(store.list_tickets(KEY))
         assert {ticket.turn for ticket in tickets} == {each.turn for each in self.turns}
         requests = [each.turn.request for each in self.turns]
         first = {ticket.turn for ticket in tickets if ticket.is_first}

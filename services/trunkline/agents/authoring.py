@@ -68,6 +68,7 @@ class FunctionAgent(Agent):
     settings: object = None
     """The agent's settings, once its host or `with_settings` has set them."""
     is_pausable: bool = False
+    has_conversations: bool = False
     is_workflow: bool = False
     time_limit_s: Callable[[message_pb2.Message], Awaitable[float | None]] | None = None
     """Returns the longest life of the task that a message begins, in place of `timeout_s`."""

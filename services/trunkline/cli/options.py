@@ -209,7 +209,15 @@ def build_agent_url(base: str, agent: str | None) -> str:
 
 
 AUDIT_SETTINGS = frozenset(
-    {"data_dir", "audit", "audit_file", "audit_size_bytes", "audit_age_s", "audit_files"}
+    {
+        "audit",
+        "audit_age_s",
+        "audit_file",
+        "audit_files",
+        "audit_size_bytes",
+        "data_dir",
+        "store",
+    }
 )
 """The settings that a command needs for recording an act."""
 

@@ -17,8 +17,14 @@ from trunkline.conversations.store import (
     Turn,
 )
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
-from trunkline.core.backoff import Backoff
-from trunkline.core.postgres import Connection, PostgresDatabase, Schema, begin
+from trunkline.core.postgres import (
+    Connection,
+    FinalError,
+    PostgresDatabase,
+    Schema,
+    begin,
+    retry_while_away,
+)
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.postgres.fence import fenced, hold_fence
 
@@ -154,19 +160,16 @@ _ADD_TURN: Final = """
         SELECT place FROM trunkline_open_turns
         WHERE agent = $1 AND context_id = $2 AND account = $3 AND request = $6
         LIMIT 1 FOR KEY SHARE
-    ), behind AS (
-        SELECT coalesce(max(place), 0) + 1 AS place FROM trunkline_open_turns
+    ), present AS (
+        SELECT min(place) AS lowest, coalesce(max(place), 0) + 1 AS next FROM trunkline_open_turns
         WHERE agent = $1 AND context_id = $2 AND account = $3
     )
     INSERT INTO trunkline_open_turns
         (agent, context_id, account, task_id, number, request, ancestors, journal_id, place)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8,
-        coalesce((SELECT place FROM shared), (SELECT place FROM behind))
+        coalesce((SELECT place FROM shared), (SELECT next FROM present))
     ON CONFLICT (task_id, number) DO UPDATE SET number = excluded.number
-    RETURNING place"""
-_FIND_LOWEST: Final = """
-    SELECT min(place) FROM trunkline_open_turns
-    WHERE agent = $1 AND context_id = $2 AND account = $3"""
+    RETURNING place, place <= coalesce((SELECT lowest FROM present), place) AS is_first"""
 _LIST_CONVERSATION: Final = """
     SELECT agent, context_id, account, task_id, number, ancestors, place FROM trunkline_open_turns
     WHERE agent = $1 AND context_id = $2 AND account = $3 ORDER BY place"""
@@ -193,11 +196,6 @@ _CLEAN_CONVERSATIONS: Final = (
     " AND turn.context_id = old.context_id AND turn.account = old.account)"
 )
 _CLEANING_INTERVAL_S: Final = 24 * 3600.0
-# An outage of the database that is longer fails the turn.
-_RETRY_S: Final = 30.0
-# The classes of errors that say that the server is going away, has no connection left, or that
-# another transaction was in the way.
-_PASSING: Final = ("08", "25P03", "40", "53", "55P03", "57P")
 
 
 async def open_postgres_memory(
@@ -242,17 +240,14 @@ class _FencedTables:
         Raises:
             JournalUnavailableError: the database can't be reached for a while.
         """
-        backoff = Backoff()
-        give_up_at_s = time.monotonic() + _RETRY_S
-        while True:
+
+        async def run() -> _Result:
             if self.is_closed:
-                raise JournalUnavailableError(self._database.name, "it is closed")
-            try:
-                return await self._database.run(work)
-            except JournalUnavailableError as error:
-                if not _is_passing(error) or time.monotonic() > give_up_at_s:
-                    raise
-            await backoff.pause()
+                problem = "it is closed"
+                raise JournalUnavailableError(self._database.name, problem) from FinalError()
+            return await self._database.run(work)
+
+        return await retry_while_away(run)
 
     async def write(self, statement: str, *values: object) -> asyncpg.Record:
         """Run a statement whose first values are the journal and the epoch. Return its row.
@@ -361,7 +356,7 @@ class PostgresConversations:
 
         async def work(connection: Connection) -> Ticket:
             await connection.execute(_LOCK_CONVERSATION, *turn.key)
-            place = await connection.fetchval(
+            row = await connection.fetchrow(
                 _ADD_TURN,
                 *turn.key,
                 turn.task_id,
@@ -370,8 +365,8 @@ class PostgresConversations:
                 turn.ancestors,
                 self._tables.journal_id,
             )
-            lowest = await connection.fetchval(_FIND_LOWEST, *turn.key)
-            return Ticket(turn, place, place == lowest)
+            assert row is not None  # noqa: S101  an insert returns its row
+            return Ticket(turn, row["place"], row["is_first"])
 
         return await self._tables.write_all(work)
 
@@ -401,12 +396,3 @@ def _build_ticket(row: asyncpg.Record, *, is_first: bool = False) -> Ticket:
     agent, context_id, account, task_id, number, ancestors, place = row
     key = ConversationKey(agent, context_id, account)
     return Ticket(Turn(key, task_id, number, tuple(ancestors)), place, is_first)
-
-
-def _is_passing(error: JournalUnavailableError) -> bool:
-    """Return whether the error may pass, because the statement itself was not refused."""
-    cause = error.__cause__
-    if isinstance(cause, asyncpg.PostgresError):
-        return (cause.sqlstate or "").startswith(_PASSING)
-    # Without a cause, the write does not wait for the synchronous standby, and is repeated.
-    return True

@@ -1,9 +1,12 @@
 """The order of the turns of a conversation, over all hosts.
 
-A turn takes a ticket when it begins to work. The turns of the lowest place run, and the host
-removes the ticket of a turn that is over. If a host dies, its tickets stay, so a turn that is taken
-over keeps its place. Within a process, the removal of a ticket wakes the next turn. The turns of
-other processes ask the store, at most once a second and only while they wait.
+A host takes the ticket of a turn before it stores the message that opens the turn. So a message of
+which anyone was told, or that is found when it is sent again, has its place before all later ones.
+The turns of the lowest place run, and the host removes the ticket of a turn that is over, or of a
+message that was refused. If a host dies, its tickets stay, so a turn that is taken over keeps its
+place, and the takeover removes tickets without a turn. Within a process, the removal of a ticket
+wakes the next turn. The turns of other processes ask the store, at most once a second and only
+while they wait.
 """
 
 import asyncio
@@ -75,8 +78,12 @@ class TurnOrder:
     def __init__(self, store: ConversationStore, local: LocalTurns) -> None:
         self._store = store
         self._local = local
-        # The tickets of turns that are not over, by task id.
-        self._tickets: dict[str, Ticket] = {}
+        # The turns that may have a ticket, by task id.
+        self._turns: dict[str, Turn] = {}
+        # The tickets of the turns that are the first of their conversation, by task id.
+        self._first: dict[str, Ticket] = {}
+        # A removal waits for the taking of its ticket, which a canceled turn does not stop.
+        self._taking: dict[Turn, asyncio.Task[Ticket]] = {}
         self._closing = asyncio.Event()
 
     async def load(self) -> None:
@@ -90,19 +97,30 @@ class TurnOrder:
 
     def keep(self, running: Collection[str]) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the removals of all tickets but those of `running` tasks, which continue."""
-        removals = [self.end_turn(task_id) for task_id in self._tickets.keys() - set(running)]
+        removals = [self.end_turn(task_id) for task_id in self._turns.keys() - set(running)]
         return [removal for removal in removals if removal is not None]
 
-    async def begin_turn(self, turn: Turn) -> Ticket:
-        """Take the ticket of a turn, which may run at once if its ticket is the first.
+    async def take_ticket(self, turn: Turn) -> Ticket:
+        """Return the ticket of a turn, which may run at once if its ticket is the first.
+
+        A turn without a ticket gets one. Repeating this is harmless.
 
         Raises:
             FencedError: another host has the journal.
             JournalUnavailableError: the store can't be written.
         """
-        ticket = await self._store.take_ticket(turn)
-        self._note(ticket)
-        return ticket
+        first = self._first.get(turn.task_id)
+        if first is not None and first.turn == turn:
+            return first
+        self._turns[turn.task_id] = turn
+        taking = self._taking.get(turn)
+        if taking is None:
+            # Only the store's time limit ends it: a ticket that is stored unseen could not be
+            # removed.
+            taking = asyncio.create_task(self._take(turn))  # noqa: TID251
+            self._taking[turn] = taking
+            taking.add_done_callback(lambda _: self._taking.pop(turn, None))
+        return await asyncio.shield(taking)
 
     async def wait(self, ticket: Ticket) -> None:
         """Wait until the turn may run. Cancellation and deadlines end the wait, not the ticket."""
@@ -114,7 +132,7 @@ class TurnOrder:
                 ahead = await self._list_ahead(ticket)
                 if ahead is None:
                     # The file of the tickets was lost.
-                    ticket = await self.begin_turn(ticket.turn)
+                    ticket = await self.take_ticket(ticket.turn)
                 elif not ahead:
                     return
                 if time.monotonic() < checked_at_s + _DEADLOCK_CHECK_S:
@@ -128,26 +146,37 @@ class TurnOrder:
                 logger.warning("conversation.not_read", extra={"problem": error.problem})
 
     def end_turn(self, task_id: str) -> Coroutine[Any, Any, None] | None:
-        """Return the removal of the ticket of a task, if it has a ticket, for the caller to run.
+        """Return the removal of the ticket of a task, if it may have one, for the caller to run.
 
         The turn is over, and does not continue on another host.
         """
-        ticket = self._tickets.pop(task_id, None)
-        return None if ticket is None else self._remove(ticket.turn)
+        self._first.pop(task_id, None)
+        turn = self._turns.pop(task_id, None)
+        return None if turn is None else self._remove(turn)
 
     def close(self) -> None:
         """Give up removals that fail, because the next owner of the journal removes the tickets."""
         self._closing.set()
-        for ticket in self._tickets.values():
-            self._local.discard(ticket.turn)
+        for turn in self._turns.values():
+            self._local.discard(turn)
+
+    async def _take(self, turn: Turn) -> Ticket:
+        ticket = await self._store.take_ticket(turn)
+        if self._turns.get(turn.task_id) == turn:
+            self._note(ticket)
+        return ticket
 
     def _note(self, ticket: Ticket) -> None:
-        self._tickets[ticket.turn.task_id] = ticket
+        self._turns[ticket.turn.task_id] = ticket.turn
+        if ticket.is_first:
+            self._first[ticket.turn.task_id] = ticket
         self._local.add(ticket)
 
     async def _remove(self, turn: Turn) -> None:
         backoff = Backoff(limit_s=_LONGEST_PAUSE_S)
         try:
+            if taking := self._taking.get(turn):
+                await asyncio.wait([taking])
             while True:
                 try:
                     await self._store.remove_ticket(turn.task_id, turn.number)
@@ -164,7 +193,7 @@ class TurnOrder:
                         await self._closing.wait()
         finally:
             # A later turn of the task may have a ticket by now.
-            if turn.task_id not in self._tickets:
+            if turn.task_id not in self._turns:
                 self._local.discard(turn)
 
     async def _list_ahead(self, ticket: Ticket) -> list[Ticket] | None:

@@ -1,5 +1,6 @@
 """Texts that every store accepts."""
 
+import re
 from typing import Final
 
 from trunkline.errors import InvalidArgumentError
@@ -7,14 +8,12 @@ from trunkline.errors import InvalidArgumentError
 TEXT_LIMIT_BYTES: Final = 1024
 """The longest text that is part of a key of a table. PostgreSQL's index takes 2,704 bytes for all
 texts of a key."""
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def is_storable(text: str) -> bool:
     """Return whether every store accepts a text: it has no NUL and no half of a surrogate pair."""
-    if "\0" in text:
-        return False
-    # Most texts are ASCII and need no search.
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return _UNSTORABLE.search(text) is None
 
 
 def check_texts(**texts: str) -> None:

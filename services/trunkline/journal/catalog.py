@@ -8,28 +8,20 @@ from trunkline.journal.store import JournalStore
 
 @dataclass(frozen=True, slots=True)
 class OrphanedJournal:
-    """A journal whose owner did not release it and whose lease has expired."""
+    """A journal without an owner: its lease has expired, or its owner released it."""
 
     name: str
     journal_id: str
     lost_for_s: float
-    """Seconds since the lease expired."""
+    """Seconds since the lease expired, or since the release."""
     agents: frozenset[str]
     """The agents of its unfinished tasks."""
+    was_released: bool = False
+    """Its last owner released it."""
     is_only_waiting: bool = False
     """It has unfinished tasks, and all of them wait for input or credentials."""
     is_empty: bool = False
     """It contains no tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalContents:
-    """The contents of a journal that no process has open."""
-
-    was_lost: bool
-    """The last owner did not release the journal."""
-    agents: frozenset[str]
-    """The agents of its unfinished tasks."""
 
 
 class JournalCatalog(Protocol):
@@ -52,8 +44,11 @@ class JournalCatalog(Protocol):
         """Return whether a process has the journal open."""
         ...
 
-    async def inspect(self, name: str) -> JournalContents | None:
-        """Return the contents of a journal that no process has open, or None if there is none."""
+    async def list_agents(self, name: str) -> frozenset[str] | None:
+        """Return the agents of a journal's unfinished tasks, or None if there is no such journal.
+
+        No process has the journal open.
+        """
         ...
 
     async def open(self, name: str) -> JournalStore:
@@ -81,9 +76,6 @@ class JournalCatalog(Protocol):
 
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals that can be taken over, the longest expired first.
-
-        A journal that was released counts if it has unfinished tasks: its host may have found no
-        other host for them.
 
         Journals that can't be read are left out. A journal whose lease holds is not read again
         before the end of the lease, unless `rereads`, because its owner may release it earlier.

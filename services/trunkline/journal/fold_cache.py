@@ -49,10 +49,14 @@ class FoldCache:
         self._size_bytes = 0
         self._long_fold_lock = asyncio.Lock()
 
-    async def fold(self, task_id: str, until: int) -> Fold:
+    async def fold(
+        self, task_id: str, until: int, since: snapshot_pb2.TaskSnapshot | None = None
+    ) -> Fold:
         """Return the fold of a task's events up to and including a sequence.
 
-        Read it before the next `await`: another request may continue the same object.
+        A fold that is not cached begins at `since`, an earlier state of the task without forwarded
+        events, or else at the first event. Read the fold before the next `await`: another request
+        may continue the same object.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
@@ -60,7 +64,7 @@ class FoldCache:
             CursorExpiredError: the events up to this sequence are past retention.
         """
         try:
-            cached = await self._fold_to(task_id, until)
+            cached = await self._fold_to(task_id, until, since)
         except CursorExpiredError:
             # The task is compacted: only the fold of all its events is stored.
             stored = await self._find_stored(task_id)
@@ -94,8 +98,10 @@ class FoldCache:
             self._size_bytes -= cached.size_bytes
         return cached
 
-    async def _fold_to(self, task_id: str, until: int) -> _CachedFold:
-        cached = self._take_or_begin(task_id, until)
+    async def _fold_to(
+        self, task_id: str, until: int, since: snapshot_pb2.TaskSnapshot | None
+    ) -> _CachedFold:
+        cached = self._take_or_begin(task_id, until, since)
         await self._fold_one_read(task_id, cached, until)
         if cached.fold.sequence >= until:
             return cached
@@ -103,7 +109,7 @@ class FoldCache:
         # one task is folded so: many could use up the memory, and requests for the same task share
         # the fold.
         async with self._long_fold_lock:
-            other = self._take_or_begin(task_id, until)
+            other = self._take_or_begin(task_id, until, since)
             if other.fold.sequence > cached.fold.sequence:
                 cached = other
             while cached.fold.sequence < until:
@@ -111,11 +117,13 @@ class FoldCache:
                 await self._fold_one_read(task_id, cached, until)
             return cached
 
-    def _take_or_begin(self, task_id: str, until: int) -> _CachedFold:
-        """Return the cached fold if it is not past `until`, or an empty one."""
+    def _take_or_begin(
+        self, task_id: str, until: int, since: snapshot_pb2.TaskSnapshot | None
+    ) -> _CachedFold:
+        """Return the cached fold if it is not past `until`, or a new one."""
         cached = self._take(task_id)
         if cached is None or cached.fold.sequence > until:
-            return _CachedFold(Fold(task_id))
+            return _CachedFold(Fold(task_id, since), since.ByteSize() if since else 0)
         return cached
 
     async def _fold_one_read(self, task_id: str, cached: _CachedFold, until: int) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from trunkline.core.storable_texts import check_texts
@@ -239,7 +239,7 @@ class CommitBuilder:
         self._heads[task_id] = head
         if row is not old_row:
             self._rows[task_id] = row
-            self.group.changed[task_id] = replace(row, head=head)
+            self.group.changed[task_id] = row._replace(head=head)
         return head
 
     def _create(self, pending: PendingCreate) -> CreateResult:
@@ -256,6 +256,8 @@ class CommitBuilder:
                 raise MessageKeyReusedError(created.message.message_id)
             return CreateResult(used.task_id, is_new=False, head=self._head(row))
         if (row := self._row(task_id)) is not None:
+            if row.account != created.account:
+                raise TaskNotFoundError(task_id)
             return CreateResult(task_id, is_new=False, head=self._head(row))
         self.group.batches.append(self._seal(task_id, 1, build_draft([pending.created])))
         row = TaskRow(
@@ -324,8 +326,7 @@ class CommitBuilder:
                 status_time_ns = status.timestamp.ToNanoseconds() if has_time else self._time_ns
                 if not -(2**63) <= status_time_ns < 2**63:
                     raise InvalidArgumentError("timestamp", "must be in the years 1678 to 2261")
-        return replace(
-            row,
+        return row._replace(
             state=state,
             status_time_ns=status_time_ns,
             metadata=metadata.SerializeToString(),

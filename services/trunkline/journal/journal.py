@@ -5,7 +5,6 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -19,7 +18,6 @@ from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
     JournalUnavailableError,
-    TaskNotFoundError,
 )
 from trunkline.journal.artifacts import BlobStore
 from trunkline.journal.events import Draft, new_task_id
@@ -245,22 +243,16 @@ class Journal(TaskReader):
             return row
         head = self._heads[task_id]
         if head != row.head:
-            row = self._unfinished[task_id] = replace(row, head=head)
+            row = self._unfinished[task_id] = row._replace(head=head)
         return row
 
-    async def row(self, task_id: str) -> TaskRow:
-        """Return the row of a task, with its current head.
-
-        Raises:
-            TaskNotFoundError: no such task, or it was deleted.
-        """
+    async def find(self, task_id: str) -> TaskRow | None:
+        """Return the row of a task, with its current head, or None if there is no such task."""
         row = self.find_in_memory(task_id)
         if row is None:
             found = await self._find_ended([task_id])
             # Its creation, and even its end, may have been published meanwhile.
             row = found.get(task_id) or self.find_in_memory(task_id)
-        if row is None:
-            raise TaskNotFoundError(task_id)
         return row
 
     def read_tail(
@@ -310,7 +302,7 @@ class Journal(TaskReader):
     def list_unfinished(self) -> Sequence[TaskRow]:
         """Return the rows of all unfinished tasks."""
         return [
-            row if row.head == (head := self._heads[row.task_id]) else replace(row, head=head)
+            row if row.head == (head := self._heads[row.task_id]) else row._replace(head=head)
             for row in self._unfinished.values()
         ]
 

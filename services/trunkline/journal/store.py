@@ -7,15 +7,17 @@ Another kind of store implements both.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from trunkline.core.task_states import TERMINAL, StateValue
 from trunkline.journal.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """The columns of a task that are read without its events."""
+class TaskRow(NamedTuple):
+    """The columns of a task that are read without its events.
+
+    A tuple, because each commit makes some.
+    """
 
     task_id: str
     context_id: str

@@ -9,7 +9,7 @@ from typing import Final
 
 from trunkline.core.storable_texts import is_storable
 from trunkline.core.task_states import StateValue
-from trunkline.errors import JournalUnavailableError, PeerUnavailableError, TaskNotFoundError
+from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.store import JournalReader, LeaseState, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
@@ -49,8 +49,8 @@ class StoredTasks(TaskReader):
         """The id of the store."""
         return self._reader.store_id
 
-    async def row(self, task_id: str) -> TaskRow:
-        """Return the row of a task; see `TaskReader`."""
+    async def find(self, task_id: str) -> TaskRow | None:
+        """Return the row of a task, or None; see `TaskReader`."""
         read_s, row = self._rows.get(task_id, (0.0, None))
         if row is not None and row.is_ended and time.monotonic() - read_s <= _FRESH_S:
             return row
@@ -59,7 +59,6 @@ class StoredTasks(TaskReader):
         row = rows.get(task_id)
         if row is None:
             self._forget(task_id)
-            raise TaskNotFoundError(task_id)
         return row
 
     async def find_lease(self, journal_id: str) -> LeaseState | None:

@@ -12,6 +12,7 @@ from trunkline.errors import (
     CursorExpiredError,
     InvalidArgumentError,
     JournalUnavailableError,
+    TaskNotFoundError,
 )
 from trunkline.journal.batches import trim_batch
 from trunkline.journal.events import last_sequence, parse_header
@@ -44,12 +45,19 @@ class TaskReader(ABC):
         self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
 
     @abstractmethod
+    async def find(self, task_id: str) -> TaskRow | None:
+        """Return the row of a task, with its current head, or None if there is no such task."""
+
     async def row(self, task_id: str) -> TaskRow:
         """Return the row of a task, with its current head.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
         """
+        row = await self.find(task_id)
+        if row is None:
+            raise TaskNotFoundError(task_id)
+        return row
 
     @abstractmethod
     def latest(self, task_id: str) -> tuple[int, StateValue] | None:
@@ -146,8 +154,16 @@ class TaskReader(ABC):
         if epoch and after and await self._epoch_at(row, after) != epoch:
             raise _cursor_expired(row, after)
 
-    async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
+    async def snapshot(
+        self,
+        task_id: str,
+        *,
+        at: int | None = None,
+        since: snapshot_pb2.TaskSnapshot | None = None,
+    ) -> snapshot_pb2.TaskSnapshot:
         """Return the state of a task after sequence `at`, or after all events.
+
+        `since` is an earlier state of the task, from which the fold may begin. It is not changed.
 
         Raises:
             TaskNotFoundError: no such task, or it was deleted.
@@ -158,7 +174,7 @@ class TaskReader(ABC):
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
-        return (await self._fold(task_id, until)).snapshot()
+        return (await self._fold(task_id, until, since)).snapshot()
 
     async def find_stored_snapshot(self, task_id: str) -> snapshot_pb2.TaskSnapshot | None:
         """Return the stored snapshot of a task whose events are past retention, or None.
@@ -203,9 +219,11 @@ class TaskReader(ABC):
         """Drop all caches of an ended task, so that the next access reads the store."""
         self._folds.drop(task_id)
 
-    async def _fold(self, task_id: str, until: int) -> Fold:
+    async def _fold(
+        self, task_id: str, until: int, since: snapshot_pb2.TaskSnapshot | None = None
+    ) -> Fold:
         with self._translate_errors():
-            return await self._folds.fold(task_id, until)
+            return await self._folds.fold(task_id, until, since)
 
     def _translate_errors(self) -> AbstractContextManager[None]:
         """Translate errors of damaged events, which the store does not parse."""

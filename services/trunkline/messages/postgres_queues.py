@@ -41,10 +41,12 @@ _FIND_ALL: Final = """
 SELECT recipient, lane, min(position) FROM trunkline_deliveries
 WHERE state IN (1, 2) AND partition = ANY($1) GROUP BY recipient, lane
 """
-# A process that makes no deliveries has no lease; its row is needed no longer after a day.
+# The row of a process that is only slow still tells it which of its writes were stored.
+_END_LEASES: Final = "UPDATE trunkline_message_processes SET renewals = 0 WHERE process = ANY($1)"
+# A process without deliveries has no lease; its row is needed no longer after a day.
 _DELETE_PROCESSES: Final = (
-    "DELETE FROM trunkline_message_processes WHERE process = ANY($1) "
-    "OR (renewals = 0 AND changed < now() - interval '1 day')"
+    "DELETE FROM trunkline_message_processes "
+    "WHERE renewals = 0 AND changed < now() - interval '1 day'"
 )
 
 
@@ -148,8 +150,9 @@ class PostgresQueues:
                 list(changed.values()),
             )
             await connection.execute(
-                _DELETE_PROCESSES, [row[0] for row in renewals if row[0] not in live]
+                _END_LEASES, [row[0] for row in renewals if row[0] not in live]
             )
+            await connection.execute(_DELETE_PROCESSES)
         owned = {
             number: epoch + (number in changed)
             for number, owner, epoch in rows

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from trunkline.core.backoff import Backoff
-from trunkline.core.postgres import Connection, PostgresDatabase
+from trunkline.core.backoff import RetryWindow
+from trunkline.core.postgres import PATIENCE_S, Connection, PostgresDatabase
 from trunkline.errors import JournalUnavailableError, TrunklineError
 from trunkline.messages.postgres_batch import MessageBatch, Write
 from trunkline.messages.stored_form import Codec
@@ -18,8 +17,6 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Result: TypeAlias = tuple[Any, Exception | None]
 _WRITE_LIMIT: Final = 500
-# The longest time for which callers wait to learn whether their writes were stored.
-_DOUBT_LIMIT_S: Final = 60.0
 _LOCK: Final = (
     "SELECT position, change, open_count FROM trunkline_message_counters WHERE one = 1 FOR UPDATE"
 )
@@ -112,8 +109,7 @@ class PostgresMessageWriter:
         results: list[_Result] | None = None
         has_changed = False
         has_failed = False
-        give_up_s = time.monotonic() + _DOUBT_LIMIT_S
-        backoff = Backoff()
+        retries = RetryWindow(PATIENCE_S)
         while True:
             try:
                 async with self._database.transaction() as connection:
@@ -137,9 +133,7 @@ class PostgresMessageWriter:
                 has_failed = True
                 if results is not None:
                     logger.warning("messages.commit_in_doubt", extra={"problem": error.problem})
-                    if time.monotonic() > give_up_s:
-                        raise
-                    await backoff.pause()
+                    await asyncio.sleep(retries.next_pause_s(error))
             else:
                 self._commits = number
                 if has_changed:

@@ -20,7 +20,7 @@ from trunkline.processes.agents import (
     prewarm,
 )
 from trunkline.processes.bridge import check_addresses, open_bridge
-from trunkline.processes.database import open_database, open_join_records, open_registry_files
+from trunkline.processes.database import find_small_files, open_database, open_join_records
 from trunkline.processes.hosting import (
     AgentReadiness,
     add_host_services,
@@ -66,7 +66,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "trunkline"))
-        audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="trunkline")
+        )
         unix_address = stack.enter_context(socket_address())
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
@@ -77,12 +80,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         names = [agent.card.name for agent in agents]
         check_default_agent(settings, names)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
-        database = await stack.enter_async_context(open_database(settings))
         records = await open_join_records(settings, database)
-        files = await open_registry_files(settings, database)
         await stack.enter_async_context(
             add_registry(
-                server, settings, credentials, records, files, name="trunkline", audit=audit
+                server, settings, credentials, records, database, name="trunkline", audit=audit
             )
         )
         await stack.enter_async_context(channels)
@@ -120,6 +121,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         # Calls from this process to its own host use the Unix socket.
         channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
+        files = find_small_files(settings, database)
         secret = settings.webhook_secret or await load_or_create_secret(settings, files)
         bridge = open_bridge(
             directory, settings, files, webhook_secret=secret, audit=audit, service="trunkline"

@@ -15,7 +15,7 @@ from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.metrics.prometheus import open_prometheus_metrics
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
-from trunkline.processes.database import open_small_files
+from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.webhook_secret import load_secret
 from trunkline_bridge.a2a.bindings.grpc_server import serve_grpc
 from trunkline_bridge.api.workflows.catalog import WorkflowCatalog
@@ -46,12 +46,15 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         directory = await stack.enter_async_context(Directory(channels, *settings.mesh.addresses))
-        files = await stack.enter_async_context(open_small_files(settings))
+        database = await stack.enter_async_context(open_database(settings, waits=False))
+        files = find_small_files(settings, database)
         secret = settings.webhook_secret or await load_secret(settings, files)
         if not secret:
             problem = "webhook deliveries are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})
-        audit = await stack.enter_async_context(open_audit_log(settings, process="bridge"))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="bridge")
+        )
         bridge = open_bridge(
             directory, settings, files, webhook_secret=secret, audit=audit, service="bridge"
         )

@@ -1,7 +1,7 @@
 """The database of a process, if its settings name one, and what is in it or in files."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from trunkline.core.identity import JoinRecords, identity_folder
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase | None"]:
+async def open_database(
+    settings: Settings, *, waits: bool = True
+) -> AsyncIterator["PostgresDatabase | None"]:
     """Yield the database of the setting `store`, or None if the stores are files.
 
-    A process that starts before the database waits for it.
+    With `waits`, a process that starts before the database waits for it.
 
     Raises:
         ConfigurationError: the database can't be used with these settings.
@@ -29,7 +31,8 @@ async def open_database(settings: Settings) -> AsyncIterator["PostgresDatabase |
         return
     async with database:
         try:
-            await database.wait_until_reachable()
+            if waits:
+                await database.wait_until_reachable()
         except JournalUnavailableError as error:
             problem = f"can't be used: {database.name} says: {error.problem}"
             raise ConfigurationError("store", problem) from error
@@ -121,6 +124,5 @@ async def open_small_files(settings: Settings) -> AsyncIterator[SmallFiles]:
     Raises:
         ConfigurationError: the database can't be used with these settings.
     """
-    database = create_database(settings)
-    async with nullcontext() if database is None else database:
+    async with open_database(settings, waits=False) as database:
         yield find_small_files(settings, database)

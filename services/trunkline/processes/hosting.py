@@ -14,7 +14,7 @@ from trunkline.agents.calls.tool_source import MeshTools
 from trunkline.agents.calls.turn_calls import MeshCallees
 from trunkline.agents.reasoning import ModelChoice
 from trunkline.agents.reasoning.model_results import ModelResults
-from trunkline.core.identity import open_credentials
+from trunkline.core.identity import Role, open_credentials
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import (
     ENV_PREFIX,
@@ -37,7 +37,7 @@ from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import MeshTarget, configure_tracing
 from trunkline.processes.database import find_small_files, open_database
 from trunkline.processes.journals import HostJournals
-from trunkline.processes.takeover import Takeover, adopt_journals
+from trunkline.processes.takeover import Takeover
 from trunkline.processes.usage import open_usage_store
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
@@ -88,7 +88,7 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
 ) -> AsyncIterator[TaskHost]:
     """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
-    The journals are the free ones of the first agent's family among `journals`. Agents that are not
+    The own journal is of the first agent's family; see `HostJournals.open_own`. Agents that are not
     ready from the start are marked in `readiness`. Answers to approvals are recorded in the audit
     log.
 
@@ -118,9 +118,8 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
         return (await client.tasks.AnswerApproval(request)).approval
 
     files = find_small_files(settings, database)
-    family = agents[0].card.name
     names = {agent.card.name for agent in agents}
-    own = await journals.open_own(family, names)
+    own = await journals.open_own(agents[0].card.name, names)
     if not own.is_new:
         directory.expect_service(TOOL_SERVICE)
     try:
@@ -142,7 +141,6 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
                 reader=await journals.open_reader(),
             ) as host,
         ):
-            await adopt_journals(host, journals, family, directory)
             yield host
     finally:
         await own.journal.close()
@@ -369,6 +367,12 @@ async def join_mesh(
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         credentials = await stack.enter_async_context(open_credentials(settings))
+        if settings.store and credentials.identity.role is Role.AGENTS:
+            problem = (
+                "is for processes of the user who runs the mesh, who continue each other's tasks; "
+                "join by a token of `trunkline mesh token --member`, or leave the setting out"
+            )
+            raise ConfigurationError("store", problem)
         channels = ChannelPool.from_settings(settings, credentials)
         directory = Directory(channels, *settings.mesh.addresses)
         agents = build_agents(directory)
@@ -376,10 +380,10 @@ async def join_mesh(
         metrics = await stack.enter_async_context(export_signals(settings, name))
         target = MeshTarget(settings.mesh.addresses, credentials)
         stack.callback(configure_tracing(name, mesh=target).shutdown)
-        audit = await stack.enter_async_context(open_audit_log(settings, process=name))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(open_audit_log(settings, database, process=name))
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
-        database = await stack.enter_async_context(open_database(settings))
         journals = HostJournals(settings, database)
         host = await stack.enter_async_context(
             open_host(

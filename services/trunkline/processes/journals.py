@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import shutil
-from collections.abc import AsyncGenerator, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.artifacts import BlobStore
 from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
-from trunkline.journal.catalog import JournalCatalog, JournalContents, OrphanedJournal
+from trunkline.journal.catalog import JournalCatalog, OrphanedJournal
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteCatalog
@@ -59,7 +59,7 @@ class HostJournals:
         self._database = database
         self._folder = settings.data_dir / "journals"
         self._settings = settings
-        self._reported: set[str] = set()
+        self._family = ""
         self._local_turns = LocalTurns()
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
@@ -73,46 +73,25 @@ class HostJournals:
     async def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
         """Open the first free journal of a family, or a new journal, as the own journal of a host.
 
-        A journal with unfinished tasks of agents other than `agents` is skipped. A host never
-        releases its own journal, so these tasks could not continue.
+        Other free journals are left to hosts that start at the same time; see `Takeover`. A journal
+        with unfinished tasks of agents other than `agents` is skipped. A host never releases its
+        own journal, so these tasks could not continue.
 
         Raises:
             ConfigurationError: the encryption key is missing or wrong.
             JournalUnavailableError: not even a new journal can be made.
         """
+        self._family = family
         numbers = _find_numbers(family, await self._catalog.list_names())
         for number in sorted({1, *numbers}):
             name = _journal_name(family, number)
-            contents = await self._inspect(name)
-            if contents is not None and not contents.agents <= agents:
-                continue
-            if (journal := await self._open_free(name)) is not None:
-                return replace(journal, is_new=contents is None)
+            try:
+                unfinished = await self._catalog.list_agents(name)
+                if unfinished is None or unfinished <= agents:
+                    return replace(await self._open(name), is_new=unfinished is None)
+            except JournalUnavailableError as error:
+                await self._report_problem(name, error)
         return await self._open_new(family, max(numbers, default=0) + 1)
-
-    async def open_free(self, family: str, agents: Set[str]) -> AsyncGenerator[OpenJournal]:
-        """Open the free journals of a family one by one; remove journals without any task.
-
-        Each journal belongs to the caller as soon as it is yielded.
-
-        A journal that a host lost, with unfinished tasks of agents other than `agents`, is not
-        opened, so that a host of all these agents can take it over first; see `Takeover`. Released
-        journals of other families are opened too if their unfinished tasks are of `agents` alone.
-        """
-        known = await self._catalog.list_names()
-        own = [_journal_name(family, number) for number in sorted(_find_numbers(family, known))]
-        free = [
-            name
-            for name in own
-            if not await self._catalog.is_in_use(name)
-            and not await self._is_for_others(name, agents)
-            and not await self._remove_if_empty(name)
-        ]
-        others = sorted(known.difference(own))
-        free += [name for name in others if await self._is_released_for(name, agents)]
-        for name in free:
-            if (journal := await self._open_other(name)) is not None:
-                yield journal
 
     async def open_reader(self) -> JournalReader | None:
         """Return a reader of all journals of the mesh, or None if each host has its own files.
@@ -127,8 +106,18 @@ class HostJournals:
         return await PostgresReader.open(self._database)
 
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
-        """Return the journals whose hosts are gone or frozen; see `JournalCatalog`."""
-        return await self._catalog.find_orphans(rereads=rereads)
+        """Return the journals that a host may take over; see `JournalCatalog`.
+
+        A journal that was released without unfinished tasks belongs to the hosts of its family.
+        """
+        orphans = await self._catalog.find_orphans(rereads=rereads)
+        return [
+            orphan
+            for orphan in orphans
+            if orphan.agents
+            or not orphan.was_released
+            or _find_numbers(self._family, {orphan.name})
+        ]
 
     async def is_leased(self, journal_id: str) -> bool:
         """Return True if a live process serves the journal with this id under a valid lease."""
@@ -167,44 +156,6 @@ class HostJournals:
                     raise
             number += 1
 
-    async def _open_other(self, name: str) -> OpenJournal | None:
-        """Open a journal that this host can do without."""
-        try:
-            return await self._open_free(name)
-        except ConfigurationError as error:
-            self._report_problem(name, error.problem)
-            return None
-
-    async def _open_free(self, name: str) -> OpenJournal | None:
-        try:
-            return await self._open(name)
-        except JournalUnavailableError as error:
-            # A missing journal was just removed, or can't be created, which opening a new one
-            # reports.
-            if not await self._catalog.is_in_use(name) and name in await self._catalog.list_names():
-                self._report_problem(name, error.problem)
-            return None
-
-    async def _is_for_others(self, name: str, agents: Set[str]) -> bool:
-        contents = await self._inspect(name)
-        return contents is not None and contents.was_lost and not contents.agents <= agents
-
-    async def _is_released_for(self, name: str, agents: Set[str]) -> bool:
-        contents = None if await self._catalog.is_in_use(name) else await self._inspect(name)
-        return (
-            contents is not None
-            and not contents.was_lost
-            and bool(contents.agents)
-            and contents.agents <= agents
-        )
-
-    async def _inspect(self, name: str) -> JournalContents | None:
-        """Return the contents of a journal, if it can be read. Opening it reports why it can't."""
-        try:
-            return await self._catalog.inspect(name)
-        except JournalUnavailableError:
-            return None
-
     async def _remove_if_empty(self, name: str) -> bool:
         """Remove a journal without tasks and the files beside it; return False if it has tasks."""
         try:
@@ -216,11 +167,13 @@ class HostJournals:
         logger.info("journal.removed", extra={"path": self._path(name)})
         return True
 
-    def _report_problem(self, name: str, problem: str) -> None:
-        """Log once that a journal is not served; `trunkline data check` shows more."""
-        if name not in self._reported:
-            self._reported.add(name)
-            extra = {"path": self._path(name), "problem": problem}
+    async def _report_problem(self, name: str, error: JournalUnavailableError) -> None:
+        """Log that a journal can't be read, unless it is in use, or was just removed.
+
+        `trunkline data check` shows more.
+        """
+        if not await self._catalog.is_in_use(name) and name in await self._catalog.list_names():
+            extra = {"path": self._path(name), "problem": error.problem}
             logger.error("journal.left_out", extra=extra)
 
     async def _open(self, name: str) -> OpenJournal:

@@ -54,7 +54,10 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh.first)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "messages"))
-        audit = await stack.enter_async_context(open_audit_log(settings, process="messages"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="messages")
+        )
         credentials = await stack.enter_async_context(open_credentials(settings))
         target = MeshTarget(settings.mesh.addresses, credentials)
         stack.callback(configure_tracing("messages", mesh=target).shutdown)
@@ -66,7 +69,6 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
         with suppress(TimeoutError):
             async with asyncio.timeout(_REGISTRY_TIMEOUT_S):
                 await directory.wait_for_change(0)
-        database = await stack.enter_async_context(open_database(settings))
         adding = add_messages(server, settings, directory, database)
         mode = await stack.enter_async_context(adding)
         (address,) = await server.start(str(settings.listen))

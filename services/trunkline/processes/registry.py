@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
@@ -22,7 +23,6 @@ from trunkline.core.network import is_this_machine
 from trunkline.core.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import HostPort, MeshAddress, Settings
-from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
@@ -34,6 +34,10 @@ from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import SpanStore, configure_tracing
 from trunkline.processes.database import open_database, open_join_records, open_registry_files
 from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
+    from trunkline.observe.traces.shared_traces import SharedTraces
 
 STOP_GRACE_S = 1.0
 """The time for calls in flight when a mesh server stops."""
@@ -55,18 +59,19 @@ async def serve_registry(
         if listen is not None and len(settings.mesh.registries) == 1:
             settings = replace(settings, mesh=MeshAddress((listen,)))
             listen = None
-        audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(
+            open_audit_log(settings, database, process="registry")
+        )
         settings = stack.enter_context(reserve_mesh_address(settings))
         own = listen or settings.mesh.first
         _check_root(settings, own)
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
-        database = await stack.enter_async_context(open_database(settings))
         records = await open_join_records(settings, database)
-        files = await open_registry_files(settings, database)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
             add_registry(
-                server, settings, credentials, records, files, name="registry", audit=audit
+                server, settings, credentials, records, database, name="registry", audit=audit
             )
         )
         (address,) = server.bind(str(own))
@@ -102,21 +107,21 @@ def _check_root(settings: Settings, own: HostPort) -> None:
 
 
 @asynccontextmanager
-async def add_registry(  # noqa: PLR0913  collaborators and options, each by name
+async def add_registry(  # noqa: PLR0913  independent parts of a process
     server: MeshServer,
     settings: Settings,
     credentials: MeshCredentials,
     records: JoinRecords,
-    files: SmallFiles,
+    database: "PostgresDatabase | None",
     *,
     name: str,
     audit: AuditLog | None,
 ) -> AsyncIterator[None]:
     """Add the registry and the span store to a server, and keep them open.
 
-    `files` are the small files that all registries of the mesh share. The spans of this process,
-    whose service is `name`, are written to the store directly.
-    Registrations are recorded if there is an audit log.
+    The spans of this process, whose service is `name`, are written to the store directly.
+    Registrations are recorded if there is an audit log. Registries share the owners of journals,
+    and with a database also the traces.
 
     Raises:
         ConfigurationError: the data directory can't be used.
@@ -124,19 +129,23 @@ async def add_registry(  # noqa: PLR0913  collaborators and options, each by nam
     """
     folder = _create_private_folder(settings)
     async with AsyncExitStack() as stack:
+        shared = _share_traces(settings, database)
         store = SpanStore(
             folder / "traces.db",
             max_traces=settings.trace_limit,
             retention_s=settings.trace_age_s,
             keyring=open_if_encrypting(settings),
+            on_stored=None if shared is None else shared.put,
         )
         stack.callback(store.close)
+        if shared is not None:
+            await stack.enter_async_context(shared.run(store))
         stack.callback(configure_tracing(name, store=store).shutdown)
         registry = RegistryServicer(
             settings.lease_s,
             audit,
             folder=folder,
-            files=files,
+            files=await open_registry_files(settings, database),
             list_revoked=RevocationList(records, credentials.revoke).refresh,
         )
         server.add_registry(await stack.enter_async_context(registry))
@@ -151,6 +160,14 @@ async def add_registry(  # noqa: PLR0913  collaborators and options, each by nam
             OtlpServicer(store),
         )
         yield
+
+
+def _share_traces(settings: Settings, database: "PostgresDatabase | None") -> "SharedTraces | None":
+    if database is None:
+        return None
+    from trunkline.observe.traces.shared_traces import SharedTraces
+
+    return SharedTraces(database, max_traces=settings.trace_limit, retention_s=settings.trace_age_s)
 
 
 @asynccontextmanager

@@ -8,14 +8,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Set
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import OrphanedJournal
 from trunkline.mesh.client import Backoff, Directory
-from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
 from trunkline.observe.metrics.instruments import TAKEOVER_TIME, TAKEOVERS
 from trunkline.processes.journals import HostJournals
@@ -48,6 +47,8 @@ _MAX_PAUSE_S: Final = 60.0
 class Takeover:
     """Takes over orphaned journals, of which it checks the store four times a lease.
 
+    - A host that has just started waits half a lease before the first takeover, so that hosts that
+      start at the same time find their own journals free.
     - Hosts that run all agents of a journal's unfinished tasks take it over as soon as its lease
       has ended. They take one journal each in turn, the host with the fewest open turns first, so
       that the journals of a dead host are spread over the replicas of its agents.
@@ -59,8 +60,10 @@ class Takeover:
       over, because only they can continue after an answer.
     - A journal without unfinished tasks is taken over half a lease later, so that a host that
       starts again gets its own journal back.
-    - A journal without tasks is served as well, so that a delivery that had begun at its host gets
-      the answer that it has no such task. A host keeps a few such journals, and removes others.
+    - A journal that was released without unfinished tasks is taken over by a host of its family.
+    - A lost journal without tasks is served as well, so that a delivery that had begun at its host
+      gets the answer that it has no such task. A host keeps a few such journals, and removes
+      others.
 
     `Handover` later passes a journal on if its waiting tasks need agents that this host lacks.
     """
@@ -225,6 +228,9 @@ class Takeover:
             return False
         if self._backoff.is_waiting(orphan.journal_id):
             return False
+        started_for_s = time.monotonic() - self._started_s
+        if started_for_s < self._lease_s / 2:
+            return False
         ours = self._host.agents.keys()
         if not orphan.agents:
             return orphan.lost_for_s > self._lease_s / 2
@@ -232,7 +238,7 @@ class Takeover:
             return True
         if orphan.is_only_waiting and not orphan.agents & ours:
             return False
-        known_for_s = min(orphan.lost_for_s, time.monotonic() - self._started_s - self._lease_s)
+        known_for_s = min(orphan.lost_for_s, started_for_s - self._lease_s)
         return known_for_s > self._lease_s / 2
 
     async def take_at_once(self, journal_id: str) -> None:
@@ -253,22 +259,26 @@ class Takeover:
 
     async def _adopt(self, orphan: OrphanedJournal) -> None:
         try:
-            keeps_empty = self._count_empty() < _EMPTY_LIMIT
+            keeps_empty = not orphan.was_released and self._count_empty() < _EMPTY_LIMIT
             journal = await self._journals.take_over(orphan, keeps_empty=keeps_empty)
             if journal is not None:
                 await self._host.journals.adopt(journal.journal, journal.memory)
         except JournalUnavailableError as error:
             self._log_failure(orphan, error)
             return
-        if journal is not None:
-            TAKEOVERS.add(1, "")
-            TAKEOVER_TIME.record(orphan.lost_for_s)
-            if orphan.is_empty:
-                self._empty.add(orphan.journal_id)
-            logger.warning(
-                "journal.taken_over",
-                extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
-            )
+        if journal is None:
+            return
+        if orphan.is_empty:
+            self._empty.add(orphan.journal_id)
+        if orphan.was_released:
+            logger.info("journal.adopted", extra={"journal": orphan.journal_id})
+            return
+        TAKEOVERS.add(1, "")
+        TAKEOVER_TIME.record(orphan.lost_for_s)
+        logger.warning(
+            "journal.taken_over",
+            extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
+        )
 
     def _count_empty(self) -> int:
         """Return the number of journals without tasks that this host has taken over."""
@@ -329,21 +339,6 @@ class _Failures:
     backoff: Backoff = field(default_factory=lambda: Backoff(limit_s=_MAX_PAUSE_S))
     count: int = 0
     retry_at_s: float = 0.0
-
-
-async def adopt_journals(
-    host: TaskHost, folder: HostJournals, family: str, directory: Directory
-) -> None:
-    """Serve the free journals of a family. A journal that can't be read is logged and left out."""
-    async with aclosing(folder.open_free(family, host.agents.keys())) as journals:
-        async for journal in journals:
-            if journal.journal.has_tasks:
-                directory.expect_service(TOOL_SERVICE)
-            try:
-                await host.journals.adopt(journal.journal, journal.memory)
-            except JournalUnavailableError as error:
-                extra = {"path": journal.path, "problem": error.problem}
-                logger.error("journal.left_out", extra=extra)
 
 
 # The pause, in leases, before a journal that came back is released again.

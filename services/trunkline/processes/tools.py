@@ -51,7 +51,8 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh.first)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "tools"))
-        audit = await stack.enter_async_context(open_audit_log(settings, process="tools"))
+        database = await stack.enter_async_context(open_database(settings))
+        audit = await stack.enter_async_context(open_audit_log(settings, database, process="tools"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         target = MeshTarget(settings.mesh.addresses, credentials)
         stack.callback(configure_tracing("tools", mesh=target).shutdown)
@@ -62,7 +63,6 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         intake = await stack.enter_async_context(
             SpanIntake(credentials, lambda: channels.get(directory.find_registry().peer))
         )
-        database = await stack.enter_async_context(open_database(settings))
         adapter = add_tool_adapter(
             server,
             load_mcp_config(settings),

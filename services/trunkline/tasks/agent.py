@@ -45,6 +45,8 @@ class Agent:
     """The number of turns that may run at once, if it is limited."""
     is_pausable: bool = False
     """Its tasks may be paused: it waits for `TurnRuntime.pause` before each of its steps."""
+    has_conversations: bool = False
+    """Its turns of one conversation run one after another; see `TurnRuntime.take_ticket`."""
     is_workflow: bool = False
     """It runs a workflow, and the spans of its turns say so."""
     kind: str = ""

@@ -233,10 +233,10 @@ class TaskExecutions:
 
     async def _execute(self, execution: TaskExecution, prepare: Prepare | None) -> None:
         try:
-            if execution.gate is not None:
-                await execution.gate.wait()
             if prepare is not None and not await prepare():
                 return
+            if execution.gate is not None:
+                await execution.gate.wait()
             agent, turn, admission = execution.agent, execution.turn, execution.admission
             if agent is not None and turn is not None and admission is not None:
                 queue, priority = admission.queue, turn.snapshot.priority

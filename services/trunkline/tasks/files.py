@@ -21,7 +21,7 @@ from trunkline.journal.artifacts import BlobStore, Reference, parse_reference
 from trunkline.journal.artifacts.content import FileContent, iter_chunks
 from trunkline.journal.artifacts.references import exceeds_inline_limit
 from trunkline.journal.journal import Journal
-from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class JournalFiles:
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        return await find_row(self._journal, task_id) is not None
+        return await self._journal.find(task_id) is not None
 
     async def store(self, task_id: str, part: part_pb2.Part) -> part_pb2.Part:
         """Return a part that fits in an event: large content is replaced by a reference."""

@@ -370,9 +370,14 @@ class TaskHost:
                 return task_id
         return ""
 
-    async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        """Wait until the task has ended or is interrupted, and return its snapshot."""
-        return await wait_for_turn_end(self.journals.get(task_id).journal, task_id)
+    async def wait_turn(
+        self, task_id: str, since: snapshot_pb2.TaskSnapshot | None = None
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Wait until the task has ended or is interrupted, and return its snapshot.
+
+        `since` is the snapshot of the submission that created the task, if the caller has it.
+        """
+        return await wait_for_turn_end(self.journals.get(task_id).journal, task_id, since)
 
     async def cancel(
         self, task_id: str, *, account: str, reason: str = ""

@@ -14,7 +14,7 @@ from trunkline.tasks.execution import TaskExecution
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.resources import JournalResources
 from trunkline.tasks.submission import SubmitHandler, SubmitResult, build_creation_error
-from trunkline.tasks.task_rows import find_row, get_account_row, wait_for_turn_end
+from trunkline.tasks.task_rows import get_account_row, wait_for_turn_end
 from trunkline.v1 import envelope_pb2, message_pb2, message_service_pb2
 
 
@@ -49,7 +49,7 @@ class MessageDeliveries:
         task_id = submission.task_id
         future: asyncio.Future[DeliveryResult] = asyncio.get_running_loop().create_future()
         agent = self._agents.get(agent_name)
-        if agent is None and await find_row(self._journal, task_id) is not None:
+        if agent is None and await self._journal.find(task_id) is not None:
             # The journal was adopted from a host of the agent.
             await get_account_row(self._journal, task_id, submission.account)
             self._group.create_task(self._read_result(task_id, future))
@@ -95,7 +95,7 @@ class MessageDeliveries:
         `execution` is the execution that should have created the task.
         """
         try:
-            if execution is not None and await find_row(self._journal, task_id) is None:
+            if execution is not None and await self._journal.find(task_id) is None:
                 raise build_creation_error(execution)
             result = read_result(await wait_for_turn_end(self._journal, task_id))
         except TrunklineError as error:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_SCHEMA: Final = Schema(
+USAGE: Final = Schema(
     "usage",
     [
         [
@@ -124,7 +124,7 @@ class PostgresUsageStore:
     async def _save(self) -> None:
         keys = list(self._unsaved)
         totals = [self._totals[key] for key in keys]
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(USAGE)
         await self._database.fetch(
             _SAVE,
             self._host,
@@ -137,7 +137,7 @@ class PostgresUsageStore:
     async def _read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
         if self._unsaved:
             await self._save()
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(USAGE)
         rows = await self._database.fetch(
             _READ,
             [period for period, _ in keys],
@@ -146,7 +146,7 @@ class PostgresUsageStore:
         return [Usage(*row) for row in rows]
 
     async def _list(self, now: datetime) -> list[tuple[str, Subject, Usage]]:
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(USAGE)
         rows = await self._database.fetch(_LIST, list(periods(now)))
         return [(row[0], Subject(*row[1:4]), Usage(*row[4:])) for row in rows]
 

@@ -28,7 +28,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.journal.events import new_context_id
+from trunkline.journal.events import is_recent_id, new_context_id
 from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
@@ -45,7 +45,7 @@ from trunkline.tasks.execution import (
 )
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.outbox.webhook import from_row, to_row
-from trunkline.tasks.task_rows import find_row, get_account_row
+from trunkline.tasks.task_rows import get_account_row
 from trunkline.tasks.task_tree import admit_task
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import (
@@ -249,10 +249,15 @@ class SubmitHandler:
         if agent.direct_replies:
             return await self._run_direct_replier(execution, new_task)
         execution.gate = gate = StartGate()
-        execution.turn = self._build_turn(new_task)
-        self._create(execution, new_task)
+        if agent.has_conversations:
+            create = partial(self._create, execution, new_task)
+            turn = execution.turn = self._build_turn(new_task, create=create)
+            self._executions.run(execution, partial(self._create_in_order, execution, turn))
+        else:
+            execution.turn = self._build_turn(new_task)
+            self._create(execution, new_task)
         try:
-            return await _get_created(execution)
+            return await self._wait_for_outcome(execution)
         except BaseException:
             # No response is sent, so the code need not wait for it.
             gate.open()
@@ -297,7 +302,7 @@ class SubmitHandler:
         self._executions.admit(execution, agent, row.account)
         opened: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
         runner = self._executions.run(
-            execution, partial(self._open_turn, execution, row, message, submission, opened)
+            execution, partial(self._open_turn, agent, execution, row, message, submission, opened)
         )
         await _wait_for_first([opened, runner])
         if not opened.done():
@@ -319,7 +324,10 @@ class SubmitHandler:
         task_id = submission.task_id or self._journal.new_task_id()
         account = submission.account or ANONYMOUS_ACCOUNT
         is_root = not submission.HasField("parent")
-        existing = await find_row(self._journal, task_id) if submission.task_id else None
+        existing = self._journal.find_in_memory(task_id)
+        # The commit looks the id up as well. That suffices for a first attempt, whose id is recent.
+        if existing is None and submission.task_id and not is_recent_id(task_id):
+            existing = await self._journal.find(task_id)
         if existing is None:
             if self._budgets is not None:
                 await self._budgets.check(account, submission.caller)
@@ -353,6 +361,24 @@ class SubmitHandler:
         if created.HasField("deadline"):
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         return execution, NewTask(task_id, created, snapshot, key, webhook)
+
+    async def _create_in_order(self, execution: TaskExecution, turn: TurnRuntime) -> bool:
+        """Create a task after its turn has a ticket; return False if no task was created.
+
+        The order of the two is what counts: whoever finds the task, also by its key, finds a turn
+        that no later message of the conversation can overtake.
+        """
+        created = execution.created
+        assert created is not None  # noqa: S101  set at the admission of the task
+        try:
+            await turn.take_ticket()
+            turn.create()
+            return (await asyncio.shield(created)).is_new
+        except TrunklineError as error:
+            if not created.done():
+                created.set_exception(error)
+            created.exception()  # Marks it as retrieved: the caller may be gone.
+            return False
 
     def _create(self, execution: TaskExecution, new_task: NewTask) -> None:
         """Begin the write of a created event, whose result `execution.created` gets."""
@@ -463,6 +489,7 @@ class SubmitHandler:
 
     async def _open_turn(
         self,
+        agent: Agent,
         execution: TaskExecution,
         row: TaskRow,
         message: message_pb2.Message,
@@ -473,6 +500,8 @@ class SubmitHandler:
         try:
             await self._register_webhook(row, submission)
             waiting = execution.turn = await self._executions.load_turn(row.task_id)
+            if agent.has_conversations:
+                await waiting.take_ticket(is_next=True)
             await waiting.open_turn(await self._files.store_message(row.task_id, message))
             turn = execution.turn = await self._executions.load_turn(row.task_id)
         except TrunklineError as error:

@@ -16,31 +16,28 @@ _TEXT_CHARS: Final = 200
 _DATA_BYTES: Final = 64 * 1024
 
 
-async def find_row(journal: TaskReader, task_id: str) -> TaskRow | None:
-    """Return the row of a task, or None if the journal does not have it."""
-    try:
-        return await journal.row(task_id)
-    except TaskNotFoundError:
-        return None
-
-
 async def get_account_row(journal: TaskReader, task_id: str, account: str) -> TaskRow:
     """Return the row of a task of the account; tasks of other accounts are reported as missing.
 
     Raises:
         TaskNotFoundError: the account has no such task.
     """
-    row = await find_row(journal, task_id)
+    row = await journal.find(task_id)
     if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
         raise TaskNotFoundError(task_id)
     return row
 
 
-async def wait_for_turn_end(journal: TaskReader, task_id: str) -> snapshot_pb2.TaskSnapshot:
-    """Wait until a task has ended or is interrupted, and return its snapshot."""
+async def wait_for_turn_end(
+    journal: TaskReader, task_id: str, since: snapshot_pb2.TaskSnapshot | None = None
+) -> snapshot_pb2.TaskSnapshot:
+    """Wait until a task has ended or is interrupted, and return its snapshot.
+
+    `since` is the task's snapshot after its creation, if the caller has it.
+    """
     while (row := await journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
         await journal.wait(task_id, row.head)
-    return await journal.snapshot(task_id)
+    return await journal.snapshot(task_id, since=since)
 
 
 async def read_first_text(journal: TaskReader, task_id: str) -> str:

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.store import ConversationKey, Ticket, Turn
 from trunkline.core.json_values import build_struct, update_struct
 from trunkline.core.users import (
     User,
@@ -134,6 +135,25 @@ class TurnRuntime(TaskContext[Any]):
     def memory(self) -> AgentMemory:
         """What the agents of the journal remember."""
         return self._resources.memory
+
+    async def take_ticket(self, *, is_next: bool = False) -> Ticket:
+        """Return the ticket of this turn, or of the next one, in the order of its conversation.
+
+        The host of an agent with conversations takes the ticket before it stores the message that
+        opens the turn. Repeating this is harmless. The host removes the ticket when the turn is
+        over, so a task that waits for its user holds nobody up. The turns of one request run
+        together, because each has its own question.
+
+        Raises:
+            FencedError: another host has the task.
+            JournalUnavailableError: the tickets can't be read or written.
+        """
+        parent = self._snapshot.parent.task_id
+        above = tuple(each.task_id for each in self._snapshot.tree.ancestors if each.task_id)
+        key = ConversationKey(self.agent, self.context_id, self.account)
+        ancestors = above or ((parent,) if parent else ())
+        number = self.number + is_next
+        return await self.memory.order.take_ticket(Turn(key, self.id, number, ancestors))
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent.

@@ -1,6 +1,7 @@
 """The approvals that were used. Each allows one call, over all tool adapters and restarts."""
 
 import asyncio
+import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -27,6 +28,8 @@ WITHOUT ROWID;
 """)
 _USED: Final = "used-approvals"
 _CONTINUATIONS: Final = "continuations"
+_UNUSED: Final = b""
+_CLAIM_BYTES: Final = 16
 
 
 class UsedApprovals(Protocol):
@@ -143,13 +146,19 @@ class PostgresUsedApprovals:
     async def use(self, digest: str) -> bool:
         """Record that an approval is used now; see `UsedApprovals`."""
         await self._files.delete_old(_USED, age=self._retention)
-        return await self._files.replace(f"{_USED}/{digest}", b"", expected=None)
+        return await self._claim(f"{_USED}/{digest}", expected=None)
 
     async def allow_continuation(self, digest: str) -> None:
         """Record that a call may be made again; see `UsedApprovals`."""
-        await self._files.write(f"{_CONTINUATIONS}/{digest}", b"")
+        await self._files.write(f"{_CONTINUATIONS}/{digest}", _UNUSED)
 
     async def use_continuation(self, digest: str) -> bool:
         """Record that a call is made again; see `UsedApprovals`."""
         await self._files.delete_old(_CONTINUATIONS, age=self._continuation_retention)
-        return await self._files.delete(f"{_CONTINUATIONS}/{digest}")
+        return await self._claim(f"{_CONTINUATIONS}/{digest}", expected=_UNUSED)
+
+    async def _claim(self, path: str, *, expected: bytes | None) -> bool:
+        """Write a file once. A claim whose answer was lost is repeated, and finds itself."""
+        claim = secrets.token_bytes(_CLAIM_BYTES)
+        is_first = await self._files.replace(path, claim, expected=expected)
+        return is_first or await self._files.read(path) == claim

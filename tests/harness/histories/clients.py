@@ -56,9 +56,8 @@ class Plan:
     """The pause between two pieces."""
     end_s: float
     """How long they ask for the end of a task."""
-    is_impatient: bool
-    """They send a message again, at another bridge, if it was not acknowledged, and the next one of
-    a conversation before the turn before it has ended."""
+    repeats: bool
+    """They send a message again, at another bridge, if it was not acknowledged."""
 
 
 @dataclass(slots=True)
@@ -123,16 +122,14 @@ class Clients:
                     await self._tell("write", is_stream=number > 3)
 
     async def _converse(self) -> None:
-        """Send messages of one conversation; impatient clients don't wait for the end of turns."""
+        """Send messages of one conversation, each before the turn before it has ended."""
         context = f"{self._plan.name}-c{next(self._messages)}"
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
                 task = await self._submit(TALKER, "write", context, is_stream=False)
                 if task is None:
                     break
-                following = group.create_task(self._follow(task))
-                if not self._plan.is_impatient:
-                    await following
+                group.create_task(self._follow(task))
 
     async def _tell(self, how: str, *, is_stream: bool) -> None:
         """Send a message and follow its task to the end; others read and cancel it, too."""
@@ -162,7 +159,7 @@ class Clients:
             if task:
                 self._tasks[task].text = text
                 return self._tasks[task]
-            if not self._plan.is_impatient:
+            if not self._plan.repeats:
                 break
             await asyncio.sleep(_PAUSE_S)
         return None

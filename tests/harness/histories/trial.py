@@ -48,7 +48,8 @@ class Verdict:
 class Trial:
     """Faults on one mesh while clients work, in rounds that each have a history.
 
-    See `Plan.is_impatient`.
+    With a database, the clients send a message again that was not acknowledged. Without one, its
+    key holds in one journal only, and another replica may make a second task of it.
     """
 
     def __init__(
@@ -57,8 +58,6 @@ class Trial:
         folder: Path,
         effects: Path,
         bounds: Bounds,
-        *,
-        is_impatient: bool,
         database: Database | None = None,
     ) -> None:
         self._machines = machines
@@ -67,7 +66,6 @@ class Trial:
         self._folder = folder
         self._effects = effects
         self._bounds = bounds
-        self._is_impatient = is_impatient
 
     async def run(self, name: str, faults: Sequence[Fault], rng: random.Random) -> Verdict:
         """Run one round, and check its history."""
@@ -76,7 +74,7 @@ class Trial:
         plan = clients.Plan(
             name, self._machines.bridges, str(recorded), rng.getrandbits(32),
             clients=4, pieces=40, gap_ms=20, end_s=self._bounds.end_s,
-            is_impatient=self._is_impatient,
+            repeats=self._database is not None,
         )  # fmt: skip
         started_at = now()
         async with running_process(

@@ -33,6 +33,12 @@ os.setgid(group)
 os.setuid(user)
 os.execv(program, sys.argv[3:])
 """
+_LIMIT_FILES: Final = """
+import os, resource, sys
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), hard))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 _numbers = count(1)
 
 
@@ -113,12 +119,20 @@ class PostgresServer:
         return self._node.host
 
     @property
+    def pid(self) -> int:
+        """The process id of the server. Its other processes are children."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
+    @property
     def url(self) -> str:
         """The URL of its first database."""
         return f"postgresql://postgres@{self.host}:{self.port}/postgres"
 
-    def start(self) -> None:
-        """Start the server. Return when it accepts connections."""
+    def start(self, *, file_limit_bytes: int = 0) -> None:
+        """Start the server. Return when it accepts connections.
+
+        With a limit, no file of the server grows beyond it, as on a full disk.
+        """
         settings = (
             f"port={self.port}",
             f"listen_addresses={self.host}",
@@ -127,7 +141,11 @@ class PostgresServer:
         )
         words = " ".join(f"-c {setting}" for setting in settings)
         log = str(self._folder / "log")
-        self._run("pg_ctl", "-w", "-t", _START_TIMEOUT_S, "-l", log, "-o", words, "start")
+        limit = (sys.executable, "-c", _LIMIT_FILES, str(file_limit_bytes))
+        self._run(
+            *("pg_ctl", "-w", "-t", _START_TIMEOUT_S, "-l", log, "-o", words, "start"),
+            prefix=limit if file_limit_bytes else (),
+        )
 
     def copy(self, primary: "PostgresServer") -> None:
         """Replace the cluster by a copy of another one, and start as its standby."""
@@ -173,7 +191,7 @@ class PostgresServer:
 
     def _signal(self, number: int) -> Sequence[int]:
         """Send a signal to all processes of the server; return them."""
-        pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        pid = self.pid
         # It forks no further process then.
         os.kill(pid, signal.SIGSTOP)
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -183,9 +201,11 @@ class PostgresServer:
                 os.kill(process, number)
         return processes
 
-    def _run(self, program: str, *arguments: str, check: bool = True) -> None:
+    def _run(
+        self, program: str, *arguments: str, check: bool = True, prefix: Sequence[str] = ()
+    ) -> None:
         subprocess.run(
-            (*self._command(), self._programs / program, "-D", self._data, *arguments),
+            (*prefix, *self._command(), self._programs / program, "-D", self._data, *arguments),
             check=check,
             cwd=self._folder,
             start_new_session=True,

@@ -161,7 +161,7 @@ async def wait_until_lease_expired(folder: Path, seconds: float) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             if any(
-                journal.lost_for_s > seconds
+                not journal.was_released and journal.lost_for_s > seconds
                 for journal in find_orphaned_journals(folder / "data" / "journals")
             ):
                 return

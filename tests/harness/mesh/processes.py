@@ -247,9 +247,8 @@ class Services:
         """Return the options for the service's address and its mesh."""
         option = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
         if "," in self.mesh_address and name.startswith("registry"):
-            data = str(self._folder / "data")
-            address = self._addresses[name]
-            return ("--mesh", self.mesh_address, "--listen", address, "--data", data)
+            own = ("--listen", self._addresses[name], "--data", str(self._folder / "data"))
+            return ("--mesh", self.mesh_address, *own)
         # While it is down, no other process may get its port.
         host = "127.0.0.1" if name == "bridge" else self._host
         options = (option, self._addresses.setdefault(name, free_address(host)))

@@ -1,5 +1,6 @@
 """The commands of the pages on replicas and machines, in their order: they start and die."""
 
+import itertools
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -13,67 +14,95 @@ from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.host_processes import QUICK
 from harness.mesh.processes import free_address, read_line, running_process
-from harness.pages import ROOT, commands, read_blocks, trunkline_words
+from harness.pages import ROOT, Block, commands, read_blocks
 from harness.polling import poll
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-PORTS = ("127.0.0.1:50061", "127.0.0.1:50062")
+PORTS = ("127.0.0.1:50061", "127.0.0.1:50062", "machine-1:50061", "machine-2:50062")
 
 
 @pytest.mark.parametrize("page", ["scale", "machines"])
 async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path, page: str) -> None:
-    async with AsyncExitStack() as stack:
-        store = ""
-        if page == "machines":
-            store = await stack.enter_async_context(new_database())
-        await check_page(page, tmp_path, {"TRUNKLINE_STORE": store} if store else {}, stack)
+    for name, section in itertools.groupby(
+        (block for block in read_blocks(ROOT / f"docs/{page}.md") if block.language == "console"),
+        lambda block: "machine-1:" in block.text,
+    ):
+        async with AsyncExitStack() as stack:
+            environment = {}
+            if page == "machines":
+                environment["TRUNKLINE_STORE"] = await stack.enter_async_context(new_database())
+            folder = tmp_path / str(name)
+            await check_commands([*section], folder, environment, stack)
 
 
-async def check_page(
-    name: str, folder: Path, environment: Mapping[str, str], stack: AsyncExitStack
+async def check_commands(
+    blocks: Sequence[Block], folder: Path, environment: Mapping[str, str], stack: AsyncExitStack
 ) -> None:
-    """Run the commands of a page, and assert that they print what it shows."""
+    """Run commands on the machines that they name, and assert that they print what is shown."""
     listen = {port: free_address() for port in PORTS}
-    mesh, http = free_address(), free_address()
+    http = free_address()
     variables = {
-        "TRUNKLINE_MESH": mesh,
+        "TRUNKLINE_MESH": free_address(),
+        "TRUNKLINE_JOIN": free_address(),
         "TRUNKLINE_HTTP": http,
         "TRUNKLINE_A2A_GRPC": "127.0.0.1:0",
         "TRUNKLINE_URL": f"http://{http}",
         **QUICK,
         **environment,
     }
-    page = read_blocks(ROOT / f"docs/{name}.md")
-    steps = [step for block in page if block.language == "console" for step in commands(block)]
+    machine = Machine(folder / "machine-1", variables)
     replicas: dict[str, Process] = {}
-    for words, shown in steps:
-        arguments = trunkline_words(words)
-        if arguments is None:
-            if words[0] == "rm":
-                shutil.rmtree(folder / words[-1])
-                continue
-            assert words[:2] == ["kill", "-9"]
-            (port,) = (port for port in PORTS if port in words[-1])
-            replicas[port].kill()
-            await replicas[port].wait()
-        elif arguments[0] == "serve":
-            local = [listen.get(word, word) for word in arguments]
-            process = await stack.enter_async_context(
-                running_process(*COMMAND, *local, cwd=folder, environment=variables)
-            )
-            await read_line(process, "ready ")
-            replicas[arguments[-1]] = process
-        else:
-            expected = read_table("\n".join(shown), listen)
-            # A new host is on the mesh of the bridge a moment after it is ready.
-            await poll(partial(run, arguments, variables), expected.__eq__)
+    for words, shown in (step for block in blocks for step in commands(block)):
+        match words:
+            case ["ssh", name]:
+                machine = Machine(folder / name, variables)
+            case ["exit"]:
+                machine = Machine(folder / "machine-1", variables)
+            case ["rm", "-r", name]:
+                shutil.rmtree(machine.folder / name)
+            case ["kill", "-9", *finding]:
+                (port,) = (port for port in PORTS if port in finding[-1])
+                replicas[port].kill()
+                await replicas[port].wait()
+            case ["trunkline", "serve", *arguments]:
+                local = [listen.get(word, word) for word in arguments]
+                replicas[arguments[-1]] = await stack.enter_async_context(
+                    running_process(
+                        *(*COMMAND, "serve", *local),
+                        cwd=machine.folder,
+                        environment=machine.variables,
+                    )
+                )
+                await read_line(replicas[arguments[-1]], "ready ")
+            case ["trunkline", "mesh", "token", *arguments]:
+                done = await machine.run("mesh", "token", *arguments)
+                listen[shown[0]] = done.strip()
+            case ["trunkline", *arguments]:
+                expected = read_table("\n".join(shown), listen)
+                run = partial(machine.run, *(listen.get(word, word) for word in arguments))
+                # A new host is on the mesh of the bridge a moment after it is ready.
+                await poll(run, lambda output: read_table(output, {}) == expected)  # noqa: B023
+            case _:
+                raise AssertionError(words)
 
 
-async def run(arguments: Sequence[str], variables: Mapping[str, str]) -> list[list[str]]:
-    done = await run_command(*arguments, stdin=None, folder=None, **variables)
-    return read_table(done.out, {})
+class Machine:
+    """A machine that has a folder and an identity of its own."""
+
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.variables = {
+            **variables,
+            "TRUNKLINE_IDENTITY_FOLDER": "",
+            "XDG_STATE_HOME": str(folder / "state"),
+        }
+
+    async def run(self, *arguments: str) -> str:
+        """Run a command; return its output."""
+        return (await run_command(*arguments, stdin=None, folder=self.folder, **self.variables)).out
 
 
 def read_table(text: str, names: Mapping[str, str]) -> list[list[str]]:

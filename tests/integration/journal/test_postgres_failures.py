@@ -1,8 +1,9 @@
 """Journals in PostgreSQL while the server dies, connections are lost and takeovers race commits."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from trunkline.journal.store import JournalStore, SubmissionKey
 LIMIT = 2**30
 PATIENCE_S = 60.0
 _KILLS = 3
+# More than fit into a file of 17 MiB, of 1 MiB each.
+_LARGE_COMMITS = 60
 CANCEL = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
@@ -460,3 +463,79 @@ async def test_statements_are_not_prepared_after_a_pooler_has_lost_one(url: str)
         store = await PostgresCatalog(database).open("pooled")
         assert await commits(store, 1)
         await store.close()
+
+
+async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(
+    server: PostgresServer, catalog_of_server: PostgresCatalog
+) -> None:
+    task_id = "journal1-full"
+    batch = partial(stored, task_id=task_id)
+    store = await catalog_of_server.open("full")
+    await store.commit(group(batch([created()], 1), made=[row(task_id)]))
+    await asyncio.to_thread(server.kill)
+    # A file of the write-ahead log has 16 MiB.
+    await asyncio.to_thread(server.start, file_limit_bytes=17 * 2**20)
+    large = append("a", random.randbytes(2**19).hex())
+    written = 1
+
+    async def fill() -> None:
+        nonlocal written
+        for _ in range(_LARGE_COMMITS):
+            await store.commit(group(batch([large], written + 1)))
+            written += 1
+
+    with pytest.raises(JournalUnavailableError, match="could not extend file"):
+        await fill()
+    # What fits is stored.
+    await store.renew_lease(10.0)
+    await store.commit(group(batch([append("a", "x")], written + 1)))
+    with pytest.raises(JournalUnavailableError, match="could not extend file"):
+        await store.commit(group(batch([large], written + 2)))
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+    await store.commit(group(batch([large], written + 2)))
+    assert len(await store.read(task_id, 0, limit_bytes=LIMIT)) == written + 2
+    await store.close()
+
+
+async def test_a_server_without_free_connections_is_waited_for() -> None:
+    server = await asyncio.to_thread(
+        PostgresServer, "fsync=off", "max_connections=8", "superuser_reserved_connections=0"
+    )
+    async with AsyncExitStack() as stack:
+        stack.callback(server.remove)
+        database = await stack.enter_async_context(PostgresDatabase(server.url))
+        store = await PostgresCatalog(database).open("crowded")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        others = [await asyncpg.connect(server.url)]
+        await take_free_connections(server.url, others)
+        # A connection that exists goes on.
+        assert await commits(store, 2)
+        await others[0].execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND NOT pid = ANY($1::integer[])",
+            [each.get_server_pid() for each in others],
+        )
+        await take_free_connections(server.url, others)
+        fresh = await stack.enter_async_context(PostgresDatabase(server.url))
+        for ask in (partial(commits, store, 3), partial(fresh.fetch, "SELECT 1")):
+            with pytest.raises(JournalUnavailableError, match="too many clients"):
+                await ask()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(fresh.wait_until_reachable())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            for each in others:
+                await each.close()
+        assert await commits(store, 3)
+        assert await count_batches(store) == 3
+        await store.close()
+
+
+async def take_free_connections(
+    url: str, taken: "list[asyncpg.Connection[asyncpg.Record]]"
+) -> None:
+    """Connect until the server refuses it."""
+    with suppress(asyncpg.TooManyConnectionsError):
+        while True:
+            taken.append(await asyncpg.connect(url))

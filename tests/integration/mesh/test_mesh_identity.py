@@ -280,6 +280,12 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
         assert lines[0].startswith("error: spiffe://")
         remedy = "its token names other agents: `trunkline mesh token --agent stranger`"
         assert lines[0].endswith(f" may not register agent 'stranger'; {remedy}")
+        with_store = {**other, "TRUNKLINE_STORE": "postgresql://nobody@127.0.0.1:1/none"}
+        code, lines = await run_script(
+            STRANGER, *mesh, "--data", str(tmp_path), environment=with_store
+        )
+        assert (code, len(lines)) == (1, 1)
+        assert "`trunkline mesh token --member`" in lines[0]
         await run_mesh_command("revoke", "agents/echo", *mesh, environment=own)
         # The registry removes the host when it reads the list.
         async with asyncio.timeout(PATIENCE_S):

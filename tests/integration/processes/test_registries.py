@@ -155,12 +155,12 @@ async def test_each_registry_takes_a_token_and_all_of_them_once(tmp_path: Path) 
             await services.start(registry, "registry")
         mesh = ("--mesh", services.mesh_address)
         words = ("mesh", "token", "--agent", "echo", *mesh)
-        tokens = [(await run_command(*words, **own)).out.strip() for _ in range(2)]
-        assert (await run_command("mesh", "join", tokens[0], **other)).exit == 0
+        tokens = [(await run_command(*words, folder=None, **own)).out.strip() for _ in range(2)]
+        assert (await run_command("mesh", "join", tokens[0], folder=None, **other)).exit == 0
         await services.kill("registry")
-        again = await run_command("mesh", "join", tokens[0], **third)
+        again = await run_command("mesh", "join", tokens[0], folder=None, **third)
         assert (again.exit, "refuses the token" in again.err) == (1, True), again
-        joined = await run_command("mesh", "join", tokens[1], **third)
+        joined = await run_command("mesh", "join", tokens[1], folder=None, **third)
         assert joined.exit == 0, joined.err
         await services.start("bridge", "bridge", "--default", "echo")
         await services.start("echo", "agents", "echo", environment=third)
@@ -168,7 +168,7 @@ async def test_each_registry_takes_a_token_and_all_of_them_once(tmp_path: Path) 
         # The other registry reads the revocation from what they share.
         await services.restart("registry")
         await services.kill("registry-2")
-        revoked = await run_command("mesh", "revoke", "agents/echo", *mesh, **own)
+        revoked = await run_command("mesh", "revoke", "agents/echo", *mesh, folder=None, **own)
         assert revoked.exit == 0, revoked.err
         async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(KeyError):

@@ -39,10 +39,12 @@ LEASE_S = float(QUICK["TRUNKLINE_LEASE_S"])
 
 @asynccontextmanager
 async def replicas(
-    folder: Path, *names: str, store: str = ""
+    folder: Path, *names: str, store: str = "", lease_s: float = LEASE_S
 ) -> AsyncIterator[tuple[Services, Caller]]:
     """Run processes of the agent echo, the first of which is named like the agent."""
-    environment = QUICK | {"TRUNKLINE_STORE": store} if store else QUICK
+    environment = {"TRUNKLINE_LEASE_S": str(lease_s)}
+    if store:
+        environment["TRUNKLINE_STORE"] = store
     async with hosts(folder, "echo", environment=environment) as (services, caller):
         for name in names:
             await replica(services, caller, name, "echo")
@@ -240,6 +242,57 @@ async def test_a_rolling_restart_fails_no_request_and_delays_none_for_long(tmp_p
         assert max(delays) < LEASE_S
         # A process that starts again within half a lease gets its own journal back.
         assert len(journals(tmp_path)) <= 6
+
+
+@pytest.mark.parametrize("store", ["", "postgresql"])
+async def test_a_restart_of_all_replicas_at_once_makes_no_new_journals(
+    tmp_path: Path, store: str
+) -> None:
+    names = ("echo", "second", "third")
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(new_database()) if store else ""
+        # Half a lease is longer than the starts of the processes are apart.
+        services, caller = await stack.enter_async_context(
+            replicas(tmp_path, *names[1:], store=url, lease_s=30.0)
+        )
+        questions = [await caller.begin_question() for _ in range(9)]
+        known = {task_id.partition("-")[0] for task_id in questions}
+        assert len(known) == 3
+        for _ in range(2):
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(services.terminate(name))
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(services.restart(name))
+            # Each process has one of the three journals.
+            await caller.directory.wait_until(
+                lambda now: (
+                    sorted(map(tuple, (host.journal_ids for host in now.hosts if host.agents)))
+                    == sorted((journal_id,) for journal_id in known)
+                ),
+                timeout_s=PATIENCE_S,
+            )
+        for task_id in questions:
+            await caller.answer(task_id, "Ada")
+            assert text_of(await caller.until(task_id, has_ended)) == "answer: Ada"
+
+
+async def test_the_journals_of_fewer_processes_are_all_served_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with replicas(tmp_path, "second") as (services, caller):
+        ended = [await caller.begin("hello") for _ in range(6)]
+        for task_id in ended:
+            await caller.until(task_id, has_ended)
+        assert len({task_id.partition("-")[0] for task_id in ended}) == 2
+        for name in ("second", "echo"):
+            assert await services.terminate(name) == 0
+        await services.restart("echo")
+        for task_id in ended:
+            await caller.until(task_id, has_ended)
+            assert caller.host_of(task_id) == services.address("echo")
+        assert len(journals(tmp_path)) == 2
 
 
 async def test_the_journals_of_dead_replicas_are_spread_over_the_others(tmp_path: Path) -> None:

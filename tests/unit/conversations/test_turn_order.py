@@ -50,7 +50,7 @@ async def end(memory: AgentMemory, task_id: str) -> None:
 @asynccontextmanager
 async def waiting(memory: AgentMemory, later: Turn) -> AsyncIterator[asyncio.Task[None]]:
     """Let a turn wait during a block, which has to let it run."""
-    ticket = await memory.order.begin_turn(later)
+    ticket = await memory.order.take_ticket(later)
     assert not ticket.is_first
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         task = group.create_task(memory.order.wait(ticket))
@@ -61,7 +61,7 @@ async def waiting(memory: AgentMemory, later: Turn) -> AsyncIterator[asyncio.Tas
 
 async def test_turns_run_in_the_order_in_which_they_began(open_memory: OpenMemory) -> None:
     one, two = await open_memory("one"), await open_memory("two")
-    assert (await one.order.begin_turn(turn("1"))).is_first
+    assert (await one.order.take_ticket(turn("1"))).is_first
     async with waiting(two, turn("2")) as second, waiting(one, turn("3")) as third:
         await end(one, "1")
         await second
@@ -73,16 +73,16 @@ async def test_turns_run_in_the_order_in_which_they_began(open_memory: OpenMemor
 async def test_other_contexts_accounts_and_agents_do_not_wait(open_memory: OpenMemory) -> None:
     memory = await open_memory("one")
     keys = (KEY, *(KEY._replace(**{name: "other"}) for name in KEY._fields))
-    tickets = [await memory.order.begin_turn(turn(f"{key}", key=key)) for key in keys]
+    tickets = [await memory.order.take_ticket(turn(f"{key}", key=key)) for key in keys]
     assert all(ticket.is_first for ticket in tickets)
 
 
 async def test_the_turns_of_one_request_run_together(open_memory: OpenMemory) -> None:
     one, two = await open_memory("one"), await open_memory("two")
-    assert (await one.order.begin_turn(turn("1", "p"))).is_first
+    assert (await one.order.take_ticket(turn("1", "p"))).is_first
     async with waiting(one, turn("other")) as other:
-        assert (await two.order.begin_turn(turn("2", "p"))).is_first
-        assert (await two.order.begin_turn(turn("3", "p", "2"))).is_first
+        assert (await two.order.take_ticket(turn("2", "p"))).is_first
+        assert (await two.order.take_ticket(turn("3", "p", "2"))).is_first
         await end(one, "1")
         await end(two, "2")
         await asyncio.sleep(0.05)
@@ -93,8 +93,8 @@ async def test_the_turns_of_one_request_run_together(open_memory: OpenMemory) ->
 
 async def test_a_waiting_turn_that_is_canceled_holds_nobody_up(open_memory: OpenMemory) -> None:
     one, two = await open_memory("one"), await open_memory("two")
-    await one.order.begin_turn(turn("1"))
-    ticket = await two.order.begin_turn(turn("2"))
+    await one.order.take_ticket(turn("1"))
+    ticket = await two.order.take_ticket(turn("2"))
     async with asyncio.TaskGroup() as group:
         canceled = group.create_task(two.order.wait(ticket))
         async with waiting(one, turn("3")) as third:
@@ -110,7 +110,7 @@ async def test_the_tickets_of_a_host_that_died_wait_for_its_takeover(
 ) -> None:
     dead, other = await open_memory("dead"), await open_memory("other")
     for task_id in ("continues", "has ended"):
-        await dead.order.begin_turn(turn(task_id))
+        await dead.order.take_ticket(turn(task_id))
     await dead.close()
     async with waiting(other, turn("later")) as later:
         taken = await open_memory("dead")
@@ -119,7 +119,7 @@ async def test_the_tickets_of_a_host_that_died_wait_for_its_takeover(
         await asyncio.sleep(0.05)
         assert not later.done()
         # The turn runs again with its place.
-        assert (await taken.order.begin_turn(turn("continues"))).is_first
+        assert (await taken.order.take_ticket(turn("continues"))).is_first
         await end(taken, "continues")
         await later
 
@@ -128,7 +128,7 @@ async def test_the_tickets_of_a_journal_that_is_gone_hold_nobody_up(
     open_memory: OpenMemory, tmp_path: Path
 ) -> None:
     dead, other = await open_memory("dead"), await open_memory("other")
-    await dead.order.begin_turn(turn("1"))
+    await dead.order.take_ticket(turn("1"))
     await dead.close()
     async with waiting(other, turn("2")) as later:
         (tmp_path / "dead.db").unlink()
@@ -140,11 +140,11 @@ async def test_the_tickets_of_a_journal_that_is_gone_hold_nobody_up(
 
 async def test_a_later_turn_of_a_task_has_a_place_of_its_own(open_memory: OpenMemory) -> None:
     memory = await open_memory("one")
-    await memory.order.begin_turn(turn("1"))
+    await memory.order.take_ticket(turn("1"))
     removal = memory.order.end_turn("1")
     assert removal is not None
     # The next turn of the task begins before the ticket is removed.
-    assert (await memory.order.begin_turn(turn("1")._replace(number=2))).is_first
+    assert (await memory.order.take_ticket(turn("1")._replace(number=2))).is_first
     await removal
     async with waiting(memory, turn("2")) as second:
         await end(memory, "1")
@@ -156,10 +156,10 @@ async def test_two_agents_that_call_each_other_for_two_requests_do_not_wait_for_
 ) -> None:
     one, two = await open_memory("one"), await open_memory("two")
     math, currency = KEY, KEY._replace(agent="currency")
-    await one.order.begin_turn(turn("a", key=math))
-    await two.order.begin_turn(turn("b", key=currency))
-    first = await one.order.begin_turn(turn("a calls", "a", key=currency))
-    second = await two.order.begin_turn(turn("b calls", "b", key=math))
+    await one.order.take_ticket(turn("a", key=math))
+    await two.order.take_ticket(turn("b", key=currency))
+    first = await one.order.take_ticket(turn("a calls", "a", key=currency))
+    second = await two.order.take_ticket(turn("b calls", "b", key=math))
     assert not first.is_first
     assert not second.is_first
     async with asyncio.timeout(PATIENCE_S):
@@ -173,8 +173,8 @@ async def test_steps_of_two_requests_that_wait_for_each_other_are_no_deadlock(
 ) -> None:
     one, two = await open_memory("one"), await open_memory("two")
     math, currency = KEY, KEY._replace(agent="currency")
-    await one.order.begin_turn(turn("a1", "a", key=math))
-    await two.order.begin_turn(turn("b1", "b", key=currency))
+    await one.order.take_ticket(turn("a1", "a", key=math))
+    await two.order.take_ticket(turn("b1", "b", key=currency))
     async with (
         waiting(one, turn("a2", "a", key=currency)) as first,
         waiting(two, turn("b2", "b", key=math)) as second,

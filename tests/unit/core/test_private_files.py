@@ -22,7 +22,7 @@ from trunkline.core.private_files import (
 from trunkline.core.settings import Settings
 from trunkline.core.settings.addresses import MeshAddress
 from trunkline.errors import ConfigurationError, JournalUnavailableError
-from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
+from trunkline.journal.sqlite import find_orphaned_journals, list_unfinished_agents
 from trunkline.processes.registry import serve_registry
 
 NOBODY = 65534
@@ -212,7 +212,7 @@ async def test_a_journal_with_a_link_is_neither_opened_nor_read(
         open_journal(path)
     if suffix != ".lock":
         with pytest.raises(JournalUnavailableError, match="symbolic link"):
-            inspect_journal(path)
+            list_unfinished_agents(path)
         assert find_orphaned_journals(folder) == []
     assert target.read_bytes() == before
 

@@ -4,18 +4,18 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from harness.journal.builders import created
+from harness.journal.builders import completed, created
 from harness.journal.opening import open_journal
 from harness.logs import find_logged
 from trunkline.conversations.sqlite import open_memory_of_process
 from trunkline.conversations.store import StoredCheckpoint, ThreadKey
 from trunkline.core.settings import Settings
-from trunkline.journal.sqlite import SqliteCatalog
+from trunkline.journal.events import build_draft
 from trunkline.journal.sqlite.schema import mark_abandoned
 from trunkline.processes.journals import HostJournals, OpenJournal
 
@@ -41,11 +41,6 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 def close_later(stack: AsyncExitStack, opened: OpenJournal) -> OpenJournal:
     stack.push_async_callback(opened.journal.close)
     return opened
-
-
-def close_all_later(stack: AsyncExitStack, opened: list[OpenJournal]) -> list[str]:
-    """Close the journals after the test; return the names of their files."""
-    return [close_later(stack, journal).path.name for journal in opened]
 
 
 def write_other_file(path: Path) -> None:
@@ -93,7 +88,6 @@ async def test_an_agent_with_a_dot_has_journals_of_its_own(
 ) -> None:
     own = close_later(stack, await journals.open_own("math.2", AGENTS))
     assert own.path == folder / "math~2.db"
-    assert [free async for free in journals.open_free("math", AGENTS)] == []
     close_later(stack, await journals.open_own("math", AGENTS))
     assert close_later(stack, await journals.open_own("math", AGENTS)).path == folder / "math.2.db"
 
@@ -124,43 +118,26 @@ async def test_hosts_that_start_at_the_same_time_open_a_journal_each(
     assert sorted(names) == sorted(["math.db", *(f"math.{number}.db" for number in range(2, 7))])
 
 
-async def test_only_the_free_journals_of_the_family_are_opened_as_extras(
+async def finish_journal(path: Path) -> None:
+    """Make a journal without an owner, with a task that has ended."""
+    async with open_journal(path) as journal:
+        task_id = journal.new_task_id()
+        await journal.create(task_id, created())
+        end = build_draft([completed()])
+        await journal.append(task_id, journal.epoch, [end])
+
+
+async def test_released_journals_without_unfinished_tasks_belong_to_their_family(
     journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
     names = ("math.db", "math.2.db", "math.10.db", "math.1.db", "math-2.db", "mathematics.db")
     for name in names:
-        await make_journal(folder / name)
+        await finish_journal(folder / name)
     (folder / "math.db.checkpoints").touch()
     close_later(stack, open_by_path(folder / "math.2.db"))
     own = close_later(stack, await journals.open_own("math", AGENTS))
-    opened = [
-        close_later(stack, journal).path.name
-        async for journal in journals.open_free("math", {"math"})
-    ]
     assert own.path.name == "math.db"
-    assert opened == ["math.10.db"]
-
-
-async def test_a_host_that_is_canceled_while_it_opens_journals_leaves_none_open(
-    journals: HostJournals, folder: Path, stack: AsyncExitStack
-) -> None:
-    names = [f"math.{number}" for number in range(2, 12)]
-    for name in names:
-        await make_journal(folder / f"{name}.db")
-    catalog = SqliteCatalog(folder)
-
-    async def open_all() -> None:
-        async with aclosing(journals.open_free("math", AGENTS)) as found:
-            async for journal in found:
-                close_later(stack, journal)
-
-    async with asyncio.TaskGroup() as group:
-        opening = group.create_task(open_all())
-        while not (await catalog.is_in_use("math.2") and await catalog.is_in_use("math.5")):
-            assert not opening.done()
-        opening.cancel()
-    await stack.aclose()
-    assert [name for name in names if await catalog.is_in_use(name)] == []
+    assert [orphan.name for orphan in await journals.find_orphans()] == ["math.10"]
 
 
 async def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
@@ -168,37 +145,19 @@ async def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
 ) -> None:
     await make_journal(folder / "math.db")
     assert close_later(stack, await journals.open_own("math", {"math"})).path.name == "math.2.db"
-    # It is served as an extra journal: no other host opens a released one.
-    assert [
-        close_later(stack, journal).path.name
-        async for journal in journals.open_free("math", {"math"})
-    ] == ["math.db"]
+    # A host that runs these agents continues them.
+    assert [orphan.name for orphan in await journals.find_orphans()] == ["math"]
 
 
-async def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
+async def test_any_host_may_take_unfinished_tasks_of_a_journal_that_was_released(
     journals: HostJournals, folder: Path, stack: AsyncExitStack
 ) -> None:
-    for name in ("currency.db", "research.db", "math.db"):
-        await make_journal(folder / name)
+    await make_journal(folder / "currency.db")
+    await finish_journal(folder / "research.db")
     await open_journal(folder / "empty.db").close()
-    close_later(stack, open_by_path(folder / "research.db"))
     close_later(stack, await journals.open_own("math", AGENTS))
-    assert [free async for free in journals.open_free("math", {"math"})] == []
-    (other,) = [free async for free in journals.open_free("math", AGENTS)]
-    assert close_later(stack, other).path.name == "currency.db"
-
-
-async def test_an_abandoned_journal_with_tasks_of_other_agents_is_not_opened(
-    journals: HostJournals, folder: Path, stack: AsyncExitStack
-) -> None:
-    await make_journal(folder / "math.db")
-    abandon(folder / "math.db")
-    assert close_later(stack, await journals.open_own("math", {"math"})).path.name == "math.2.db"
-    assert [free async for free in journals.open_free("math", {"math"})] == []
-    assert [
-        close_later(stack, journal).path.name
-        async for journal in journals.open_free("math", AGENTS)
-    ] == ["math.db"]
+    (orphan,) = await journals.find_orphans()
+    assert (orphan.name, orphan.agents) == ("currency", frozenset({"echo"}))
 
 
 async def test_unused_journals_without_tasks_are_removed(
@@ -209,11 +168,9 @@ async def test_unused_journals_without_tasks_are_removed(
     await make_journal(folder / "math.3.db")
     for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
         (folder / name).touch()
-    opened = [
-        close_later(stack, journal).path.name
-        async for journal in journals.open_free("math", AGENTS)
-    ]
-    assert opened == ["math.3.db"]
+    for orphan in await journals.find_orphans():
+        if (taken := await journals.take_over(orphan)) is not None:
+            assert close_later(stack, taken).path.name == "math.3.db"
     assert list_files(folder, "math.2.db*") == []
     assert (folder / "math.3.db.checkpoints").exists()
     assert own.path.exists()
@@ -241,3 +198,17 @@ async def test_a_damaged_journal_is_skipped_and_logged(
     assert own.path == folder / "math.2.db"
     assert [record.getMessage() for record in find_logged(caplog)] == ["journal.left_out"]
     assert (folder / "math.db").read_bytes().startswith(b"no journal")
+
+
+async def test_a_damaged_journal_beside_the_own_is_logged_once(
+    journals: HostJournals,
+    folder: Path,
+    stack: AsyncExitStack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write_other_file(folder / "math.2.db")
+    close_later(stack, await journals.open_own("math", AGENTS))
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            assert await journals.find_orphans() == []
+    assert [record.getMessage() for record in find_logged(caplog)] == ["journal.left_out"]

@@ -18,7 +18,6 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tasks.delivered_messages import DeliveryResult, find_delivered
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.task_rows import find_row
 from trunkline.v1 import envelope_pb2, event_pb2, message_service_pb2
 
 NOTE = envelope_pb2.Envelope(
@@ -51,7 +50,7 @@ async def test_tasks_that_end_at_once_are_one_commit_and_complete(open_host: Ope
     # The first task of a journal is written at once: journals without tasks are removed.
     first = host.journal.new_task_id()
     result = await deliver(host, first)
-    assert await find_row(host.journal, first) is None
+    assert await host.journal.find(first) is None
     await result
     assert host.journal.has_tasks
     task_ids = [host.journal.new_task_id() for _ in range(10)]
@@ -125,7 +124,7 @@ async def test_a_full_disk_fails_the_delivery_and_leaves_no_task(open_host: Open
         result = await deliver(host, task_id)
         with pytest.raises(JournalUnavailableError):
             await result
-        assert await find_row(host.journal, task_id) is None
+        assert await host.journal.find(task_id) is None
 
     async def is_delivered() -> bool:
         try:

@@ -1,15 +1,19 @@
 """The page's view of the audit log: pages of records by filters, and new records as they come."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
-from trunkline.errors import PeerUnavailableError, UnsupportedOperationError
+from trunkline.errors import (
+    JournalUnavailableError,
+    PeerUnavailableError,
+    UnsupportedOperationError,
+)
 from trunkline.observe.audit import (
     Action,
     AuditLog,
@@ -34,13 +38,12 @@ from trunkline_bridge.http.sse import EventStreamResponse
 
 _INTERVAL_S: Final = 1.0
 
-_Result = TypeVar("_Result")
-
 
 class PageAudit:
     """The records in this process's audit log, for operators.
 
-    Processes with one data directory share a log. Records of other data directories are not here.
+    Processes with one data directory, or with one database, share a log. Other records are not
+    here.
     """
 
     def __init__(self, audit: AuditLog | None, access: PageAccess, streams: PageStreams) -> None:
@@ -57,9 +60,8 @@ class PageAudit:
         audit = self._require_log(caller)
         query, size = _read_query(params), read_page_size(params)
         token = read_text(params, "pageToken")
-        page = await _read(
-            lambda: read_audit_page(audit.path, query, page_size=size, page_token=token)
-        )
+        with _unreadable():
+            page = await read_audit_page(audit.reader, query, page_size=size, page_token=token)
         return {
             "process": audit.process,
             "records": list(_render_records(page)),
@@ -89,14 +91,16 @@ async def _changes(audit: AuditLog, query: AuditQuery) -> AsyncGenerator[PageEve
     Several processes write the file, without a notice. `ready` says that the watch has begun,
     `reset` that records are missing: the reader lists again after both.
     """
-    path = audit.path
-    end = await _read(partial(find_end, path))
+    with _unreadable():
+        end = await find_end(audit.reader)
     yield PageEvent("ready", {})
     while True:
         await asyncio.sleep(_INTERVAL_S)
-        page = await _read(partial(read_newer_records, path, end))
+        with _unreadable():
+            page = await read_newer_records(audit.reader, end)
+            if page is None:
+                end = await find_end(audit.reader)
         if page is None:
-            end = await _read(partial(find_end, path))
             yield PageEvent("reset", {})
         elif page.positions:
             end = page.positions[0]
@@ -104,13 +108,13 @@ async def _changes(audit: AuditLog, query: AuditQuery) -> AsyncGenerator[PageEve
                 yield PageEvent("record", record)
 
 
-async def _read(read: Callable[[], _Result]) -> _Result:
-    """Read files in a thread. PeerUnavailableError: one can't be read."""
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """Raise PeerUnavailableError if the log can't be read. Its place is not for callers."""
     try:
-        return await asyncio.to_thread(read)
-    except OSError as error:
-        problem = f"can't be read: {error.strerror or error}"
-        raise PeerUnavailableError("the audit log", problem) from error
+        yield
+    except JournalUnavailableError as error:
+        raise PeerUnavailableError("the audit log", "can't be read") from error
 
 
 def _render_records(page: AuditPage, query: AuditQuery | None = None) -> Iterator[Json]:

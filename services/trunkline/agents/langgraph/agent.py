@@ -5,7 +5,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias, Unpack
 
@@ -119,7 +119,7 @@ def from_langgraph(  # noqa: PLR0913  each by name
         memory=memory,
     )
     make = agent(name=name, description=description, resumable=True, settings=settings, **declared)
-    return make(runner.run)
+    return replace(make(runner.run), has_conversations=memory)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class ReasoningAgent(Agent):
 
     # A turn resumes from its last checkpoint, or else from its start.
     resumable = True
+    has_conversations = True
 
     def __init__(  # noqa: PLR0913  collaborators and options, each by name
         self,

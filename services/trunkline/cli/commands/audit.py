@@ -1,5 +1,6 @@
 """The command `trunkline audit`: filters the audit log."""
 
+from contextlib import AsyncExitStack, aclosing
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 
-def audit(
+async def audit(
     data: DataOption = None,
     *,
     since: Annotated[str, option("TIME", "Not before: 90s, 30m, 12h, 7d or a date.")] = "",
@@ -21,16 +22,12 @@ def audit(
     json: JsonLinesOption = False,
 ) -> ExitCode:
     """Show who did what to tasks, approvals, webhooks and agents."""
-    from trunkline.cli.audit import print_record
-    from trunkline.cli.record_lines import report_unreadable
+    from trunkline.cli.audit import open_audit_reader, print_record
     from trunkline.cli.times import parse_since
     from trunkline.observe.audit import (
         Action,
         AuditQuery,
-        audit_path,
-        follow_records,
         format_since,
-        read_records,
     )
 
     if action and not any(fnmatchcase(known, action) for known in Action):
@@ -38,20 +35,20 @@ def audit(
         raise InvalidArgumentError("--action", f"no such action; there are: {names}")
     start = format_since(parse_since(since)) if since else ""
     query = AuditQuery(since=start, account=account, action=action, task=task, outcome=outcome)
-    path = audit_path(load_command_settings({"data_dir": data}, uses={"data_dir", "audit_file"}))
-    damaged = 0
-    with report_unreadable(path):
-        if not follow:
-            records = list(read_records(path))
-            if not records and not path.exists():
-                problem = "there is no audit log here; give the data directory by --data"
-                raise ConfigurationError(str(path), problem)
+    uses = {"data_dir", "audit_file", "store"}
+    settings = load_command_settings({"data_dir": data}, uses=uses)
+    damaged, is_empty = 0, True
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(open_audit_reader(settings))
+        blocks = await stack.enter_async_context(aclosing(reader.read(follows=follow)))
+        async for records in blocks:
+            is_empty = False
             for record in records:
                 damaged += print_record(record, query, as_json=json)
-        else:
-            for followed in follow_records(path):
-                if followed is not None:
-                    damaged += print_record(followed, query, as_json=json)
+        if is_empty and not reader.exists():
+            problem = "there is no audit log here; give the data directory by --data"
+            raise ConfigurationError(reader.place, problem)
     if damaged:
-        print_stderr(f"{path}: {damaged} lines are no records; a full disk or an edit damaged them")
+        problem = f"{damaged} lines are no records; a full disk or an edit damaged them"
+        print_stderr(f"{reader.place}: {problem}")
     return ExitCode.FAILED if damaged else ExitCode.OK

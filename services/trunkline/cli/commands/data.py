@@ -4,11 +4,11 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -47,6 +47,11 @@ from trunkline.journal.artifacts.folder.admin import (
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite.admin import back_up_file, list_task_ids, prune_journal
 from trunkline.journal.sqlite.check import CheckReport, check_journal
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres import PostgresDatabase
+
+_Result = TypeVar("_Result")
 
 _DAY_S = 24 * 3600.0
 
@@ -227,9 +232,67 @@ def rekey_data(
         print(f"new data is encrypted under the data key {report['new_data_key']}")
 
 
+@command(group, "migrate")
+def migrate_data(
+    data: DataOption = None,
+    *,
+    dry_run: Annotated[
+        bool, flag("Print the statements, and change nothing.", "--dry-run")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring the tables in the database of `store` to this version. The mesh may be running."""
+    from trunkline.cli.audit import record_act
+    from trunkline.observe.audit import Action
+    from trunkline.processes.stored_tables import migrate, plan_migrations
+
+    settings = load_settings(data)
+    change = plan_migrations if dry_run else migrate
+    migrations = asyncio.run(_use_database(settings, change))
+    if not dry_run:
+        record_act(settings, Action.DATA_MIGRATE)
+    if json:
+        print_json([asdict(migration) for migration in migrations])
+        return
+    for migration in migrations:
+        if dry_run:
+            for statement in migration.script:
+                print(f"{statement};")
+        elif migration.script:
+            print(f"{migration.part}: version {migration.before} -> {migration.after}")
+        else:
+            print(f"{migration.part}: version {migration.after}")
+
+
+async def _use_database(
+    settings: Settings, work: "Callable[[PostgresDatabase], Awaitable[_Result]]"
+) -> _Result:
+    """Run work on the database of `store`.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    from trunkline.processes.database import create_database
+
+    database = create_database(settings)
+    if database is None:
+        problem = "is not set; journals in the data directory are migrated when they are opened"
+        raise ConfigurationError("store", problem)
+    async with database:
+        return await work(database)
+
+
 def load_settings(data: Path | None) -> Settings:
     """Load the settings that the commands for a data directory use."""
-    uses = {"data_dir", "compact_after_s", "retain_s", *KEY_SETTINGS, *AUDIT_SETTINGS}
+    uses = {
+        "data_dir",
+        "store",
+        "files",
+        "compact_after_s",
+        "retain_s",
+        *KEY_SETTINGS,
+        *AUDIT_SETTINGS,
+    }
     return load_command_settings({"data_dir": data}, uses=uses)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -43,6 +43,9 @@ def create_token(
     ] = None,
     bridge: Annotated[bool, flag("The process is a bridge.", "--bridge")] = False,
     tools: Annotated[bool, flag("The process serves tools.", "--tools")] = False,
+    member: Annotated[
+        bool, flag("Processes of your own on another machine, which may do everything.", "--member")
+    ] = False,
     uses: Annotated[
         int, option(None, "How many may join.", min=1, max=10_000, show_default=True)
     ] = 1,
@@ -52,13 +55,12 @@ def create_token(
     address: Annotated[str, option("HOST[:PORT]", "Where others reach the mesh.")] = "",
     json: JsonOption = False,
 ) -> None:
-    """Make a token by which a process of another user or machine joins a mesh that you run."""
+    """Make a token by which processes of another user or machine join a mesh that you run."""
     from trunkline.core.identity import tokens
     from trunkline.core.identity.issuing import load_authority
 
-    if bridge and tools:
-        raise InvalidArgumentError("token", "a process is a bridge or serves tools, not both")
-    role = "bridge" if bridge else "tools" if tools else ""
+    chosen = {Role.BRIDGE: bridge, Role.TOOLS: tools, Role.MEMBER: member}
+    roles = [role for role, is_chosen in chosen.items() if is_chosen]
     settings = resolve_mesh_settings(mesh)
     folder = open_own_folder(settings)
     if folder.is_temporary:
@@ -67,7 +69,7 @@ def create_token(
         )
         raise ConfigurationError(f"mesh {settings.mesh}", problem)
     authority = load_authority(folder)
-    identity = choose_identity(authority.mesh, agent or (), role)
+    identity = choose_identity(authority.mesh, agent or (), roles)
     expires_in = parse_lifetime(lifetime)
     outside, join_addresses = find_join_addresses(
         settings.mesh, address, folder.read_join_addresses()
@@ -250,10 +252,9 @@ async def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) ->
 @asynccontextmanager
 async def open_join_records(settings: Settings) -> AsyncIterator[JoinRecords]:
     """Yield the records of processes that joined, as the registry of the mesh has them."""
-    from trunkline.processes.database import create_database, find_join_records
+    from trunkline.processes.database import find_join_records, open_database
 
-    database = create_database(settings)
-    async with nullcontext() if database is None else database:
+    async with open_database(settings, waits=False) as database:
         yield find_join_records(settings, database)
 
 
@@ -267,13 +268,17 @@ def open_own_folder(settings: Settings) -> IdentityFolder:
     return folder
 
 
-def choose_identity(mesh: str, agents: Sequence[str], role: str) -> Identity:
-    """Return the identity for agents or a role. InvalidArgumentError: there is none, or both."""
-    if bool(agents) == bool(role):
-        problem = "name the agents of the process by --agent, or give --bridge or --tools"
+def choose_identity(mesh: str, agents: Sequence[str], roles: Sequence[Role]) -> Identity:
+    """Return the identity for agents or a role.
+
+    Raises:
+        InvalidArgumentError: there are neither, or several.
+    """
+    if bool(agents) + len(roles) != 1:
+        problem = "name the agents of the process by --agent, or give one of the other roles"
         raise InvalidArgumentError("token", problem)
-    if role:
-        return Identity(mesh, Role(role))
+    if roles:
+        return Identity(mesh, roles[0])
     try:
         return Identity.for_agents(mesh, agents)
     except ValueError as error:

@@ -123,7 +123,12 @@ class Identity:
         """Return the role in words, for people."""
         if self.role is Role.AGENTS:
             return f"the agents {', '.join(sorted(self.agents))}"
-        return {Role.BRIDGE: "a bridge", Role.TOOLS: "tools", Role.MEMBER: "a member"}[self.role]
+        words = {
+            Role.BRIDGE: "a bridge",
+            Role.TOOLS: "tools",
+            Role.MEMBER: "processes of the mesh's user, which may do everything",
+        }
+        return words[self.role]
 
     def __str__(self) -> str:
         instance = f"/{_INSTANCE}/{self.instance}" if self.instance else ""

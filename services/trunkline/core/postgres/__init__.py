@@ -10,6 +10,17 @@ from trunkline.core.postgres.database import (
     PostgresDatabase,
     begin,
 )
+from trunkline.core.postgres.retries import PATIENCE_S, FinalError, retry_while_away
 from trunkline.core.postgres.schema import Schema
 
-__all__ = ["ERRORS", "UNREPLICATED", "Connection", "PostgresDatabase", "Schema", "begin"]
+__all__ = [
+    "ERRORS",
+    "PATIENCE_S",
+    "UNREPLICATED",
+    "Connection",
+    "FinalError",
+    "PostgresDatabase",
+    "Schema",
+    "begin",
+    "retry_while_away",
+]

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -13,6 +12,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import asyncpg
 
 from trunkline.core.backoff import Backoff
+from trunkline.core.postgres.retries import FinalError, is_passing
 from trunkline.core.postgres.schema import Schema
 from trunkline.core.settings.postgres_url import describe_postgres_url
 from trunkline.errors import JournalUnavailableError
@@ -121,7 +121,7 @@ class PostgresDatabase:
             try:
                 connection = await self.connect()
             except JournalUnavailableError as error:
-                if not _is_away(error.__cause__):
+                if not is_passing(error):
                     raise
                 if not is_reported:
                     extra = {"database": self.name, "problem": error.problem}
@@ -143,7 +143,7 @@ class PostgresDatabase:
             if schema.part in self._prepared:
                 return
             if problem := await self.run(schema.prepare):
-                raise JournalUnavailableError(self.name, problem)
+                raise JournalUnavailableError(self.name, problem) from FinalError()
             self._prepared.add(schema.part)
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
@@ -279,22 +279,6 @@ async def begin(connection: Connection) -> AsyncIterator[None]:
 def is_usable_after(error: BaseException) -> bool:
     """Return whether a connection can run further statements after this error in a block."""
     return isinstance(error, Exception) and not isinstance(error, _LOST)
-
-
-def _is_away(error: BaseException | None) -> bool:
-    """Return whether a later connection may succeed without a change of the settings."""
-    if isinstance(error, (ssl.SSLError, FileNotFoundError, PermissionError)):
-        return False
-    return isinstance(
-        error,
-        (
-            OSError,
-            asyncpg.CannotConnectNowError,
-            asyncpg.PostgresConnectionError,
-            asyncpg.TooManyConnectionsError,
-            asyncpg.TargetServerAttributeNotMatched,
-        ),
-    )
 
 
 async def _reset_nothing(_connection: object) -> None:

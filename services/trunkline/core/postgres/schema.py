@@ -11,13 +11,21 @@ from trunkline.core.backoff import Backoff
 if TYPE_CHECKING:
     from trunkline.core.postgres.database import Connection
 
-# What a process gets if another one creates the same tables at the same time.
-_CREATED_MEANWHILE: Final = (
+# What a transaction gets if another process creates the same tables at the same time, or if a
+# table is in use for longer than `_LOCK_TIMEOUT`.
+_PASSING: Final = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateTableError,
     asyncpg.DuplicateObjectError,
+    asyncpg.LockNotAvailableError,
 )
 _MAX_TRIES: Final = 5
+# A change of a table waits for the transactions that use it, and all later ones wait for the
+# change. So it gives up soon, and is tried again.
+_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '3s'"
+_CREATE: Final = (
+    "CREATE TABLE IF NOT EXISTS trunkline_schema (part text PRIMARY KEY, version integer NOT NULL)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,10 @@ class Schema:
 
     The names of all tables begin with `trunkline_`, so that a database can be shared with other
     programs. The tables are in the first schema of the role's search path.
+
+    Processes create missing tables when they first use them. Only `trunkline data migrate` changes
+    tables that are there, while processes of the version before go on. So a step adds tables, or
+    columns with a default, and neither renames nor removes what the version before uses.
     """
 
     part: str
@@ -43,41 +55,89 @@ class Schema:
 
         Processes that start at the same time create the tables once.
         """
-        backoff = Backoff()
-        tries = 0
-        while (version := await self._read_version(connection)) is None:
-            tries += 1
-            try:
-                await self._create(connection)
-            except _CREATED_MEANWHILE:
-                # Another program's tables stay in the way.
-                if tries == _MAX_TRIES:
-                    raise
-                await backoff.pause()
-        if version == self.version:
+        version = await self.read_version(connection)
+        if version == 0:
+            version = await self.migrate(connection)
+        if version < self.version:
+            return (
+                f"its tables of {self.part} have version {version}, and this program needs "
+                f"{self.version}; run `trunkline data migrate` of this program: the mesh may go on"
+            )
+        return self.find_problem(version)
+
+    def find_problem(self, version: int) -> str:
+        """Return why this program can neither use nor change tables of a version, or ""."""
+        if version <= self.version:
             return ""
         return (
-            f"its tables of {self.part} have version {version}, and this program's have "
-            f"{self.version}; use the program that made them"
+            f"its tables of {self.part} have version {version}, and this program knows only "
+            f"{self.version}; a later version of trunkline changed them: use that version"
         )
 
-    async def _create(self, connection: "Connection") -> None:
-        async with connection.transaction():
-            await connection.execute(
-                "CREATE TABLE IF NOT EXISTS trunkline_schema "
-                "(part text PRIMARY KEY, version integer NOT NULL)"
-            )
-            # One process inserts the row, and the others wait for its transaction.
-            await connection.execute(
-                "INSERT INTO trunkline_schema VALUES ($1, $2)", self.part, self.version
-            )
-            for statement in (each for step in self.steps for each in step):
-                await connection.execute(statement)
-
-    async def _read_version(self, connection: "Connection") -> int | None:
+    async def read_version(self, connection: "Connection") -> int:
+        """Return the version of the tables, or 0 if there are none."""
         if await connection.fetchval("SELECT to_regclass('trunkline_schema')") is None:
-            return None
+            return 0
         version: int | None = await connection.fetchval(
             "SELECT version FROM trunkline_schema WHERE part = $1", self.part
         )
-        return version
+        return version or 0
+
+    async def migrate(self, connection: "Connection") -> int:
+        """Create the tables, or bring them to this version; return their version.
+
+        It is one transaction, which locks the version's row, so that of several processes one makes
+        the change, and the others find it made.
+        """
+        backoff = Backoff()
+        for _ in range(_MAX_TRIES - 1):
+            try:
+                return await self._migrate(connection)
+            except _PASSING:
+                await backoff.pause()
+        return await self._migrate(connection)
+
+    async def _migrate(self, connection: "Connection") -> int:
+        async with connection.transaction():
+            for statement in self._lock_version():
+                await connection.execute(statement)
+            version = await self.read_version(connection)
+            for statement in self._change(version):
+                await connection.execute(statement)
+            return max(version, self.version)
+
+    def build_script(self, version: int) -> list[str]:
+        """Return the statements by which `migrate` changes tables of a version; none if up to date.
+
+        They can be run by hand, for example by a role that may create tables.
+        """
+        if version >= self.version:
+            return []
+        return ["BEGIN", *self._lock_version(), *self._change(version), "COMMIT"]
+
+    def _lock_version(self) -> list[str]:
+        # The update locks the row until the end of the transaction.
+        return [
+            _LOCK_TIMEOUT,
+            _CREATE,
+            " ".join(
+                (
+                    "INSERT INTO trunkline_schema VALUES",
+                    f"('{self.part}', 0)",
+                    "ON CONFLICT (part) DO UPDATE SET version = trunkline_schema.version",
+                )
+            ),
+        ]
+
+    def _change(self, version: int) -> list[str]:
+        if version >= self.version:
+            return []
+        return [
+            *(statement for step in self.steps[version:] for statement in step),
+            " ".join(
+                (
+                    "UPDATE trunkline_schema",
+                    f"SET version = {self.version} WHERE part = '{self.part}'",
+                )
+            ),
+        ]

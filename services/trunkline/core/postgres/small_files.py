@@ -9,7 +9,7 @@ from trunkline.core.postgres.schema import Schema
 if TYPE_CHECKING:
     import asyncpg
 
-_SCHEMA: Final = Schema(
+SMALL_FILES: Final = Schema(
     "small_files",
     [
         [
@@ -105,5 +105,5 @@ class PostgresFiles:
         )
 
     async def _fetch(self, query: str, *values: object) -> "list[asyncpg.Record]":
-        await self._database.prepare(_SCHEMA)
+        await self._database.prepare(SMALL_FILES)
         return await self._database.fetch(query, *values)

@@ -11,7 +11,7 @@ from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.runtime import run_with_late_cancel
 from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.catalog import JournalContents, OrphanedJournal
+from trunkline.journal.catalog import OrphanedJournal
 from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.store import PostgresStore
 from trunkline.journal.postgres.tables import JOURNALS
@@ -33,7 +33,7 @@ _SELECT_LEASE: Final = (
     "FROM trunkline_journals JOIN trunkline_leases USING (journal_id) WHERE name = $1"
 )
 _FIND_ORPHANS: Final = (
-    "SELECT name, journal_id, $1 - until_s AS lost_for_s, "
+    "SELECT name, journal_id, $1 - until_s AS lost_for_s, host = '' AS was_released, "
     "NOT EXISTS (SELECT 1 FROM trunkline_tasks AS t WHERE t.journal_id = l.journal_id) "
     "AS is_empty, "
     "ARRAY(SELECT DISTINCT agent FROM trunkline_tasks AS t "
@@ -41,8 +41,7 @@ _FIND_ORPHANS: Final = (
     "(SELECT bool_and(state = ANY($2)) FROM trunkline_tasks AS t "
     "WHERE t.journal_id = l.journal_id AND ended_ns = 0) AS is_only_waiting "
     "FROM trunkline_leases AS l JOIN trunkline_journals USING (journal_id) "
-    "WHERE until_s <= $1 AND (host <> '' OR EXISTS (SELECT 1 FROM trunkline_tasks AS t "
-    "WHERE t.journal_id = l.journal_id AND ended_ns = 0)) ORDER BY until_s"
+    "WHERE until_s <= $1 ORDER BY until_s"
 )
 
 
@@ -70,17 +69,16 @@ class PostgresCatalog:
         row = await database.fetchrow(_SELECT_LEASE, name, await read_lease_clock(database))
         return row is not None and _is_live(row)
 
-    async def inspect(self, name: str) -> JournalContents | None:
-        """Return the contents of a journal; see `JournalCatalog`."""
+    async def list_agents(self, name: str) -> frozenset[str] | None:
+        """Return the agents of a journal's unfinished tasks; see `JournalCatalog`."""
         database = await self._prepare()
-        row = await database.fetchrow(_SELECT_LEASE, name, await read_lease_clock(database))
-        if row is None:
-            return None
-        unfinished = await database.fetch(
-            "SELECT DISTINCT agent FROM trunkline_tasks WHERE journal_id = $1 AND ended_ns = 0",
-            row["journal_id"],
+        row = await database.fetchrow(
+            "SELECT ARRAY(SELECT DISTINCT agent FROM trunkline_tasks AS t "
+            "WHERE t.journal_id = j.journal_id AND ended_ns = 0) AS agents "
+            "FROM trunkline_journals AS j WHERE name = $1",
+            name,
         )
-        return JournalContents(bool(row["host"]), frozenset(agent for (agent,) in unfinished))
+        return None if row is None else frozenset(row["agents"])
 
     async def open(self, name: str) -> PostgresStore:
         """Open a journal, or create it; see `JournalCatalog`."""
@@ -104,6 +102,7 @@ class PostgresCatalog:
                 row["journal_id"],
                 row["lost_for_s"],
                 frozenset(row["agents"]),
+                was_released=row["was_released"],
                 is_only_waiting=bool(row["is_only_waiting"]),
                 is_empty=row["is_empty"],
             )

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -183,8 +182,8 @@ def _parse_task(columns: "asyncpg.Record") -> TaskRow:
     *stored, stage, last = columns
     row = TaskRow(*stored)
     if stage != TaskStage.READABLE:
-        return replace(row, first_available=row.head + 1)
-    return row if last is None or last == row.head else replace(row, head=last)
+        return row._replace(first_available=row.head + 1)
+    return row if last is None or last == row.head else row._replace(head=last)
 
 
 def _begins_at(batch: bytes, sequence: int) -> bool:

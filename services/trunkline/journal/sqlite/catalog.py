@@ -8,13 +8,13 @@ from typing import Final
 from trunkline.core.database import Synchronous
 from trunkline.core.encryption import Keyring
 from trunkline.core.runtime import run_with_late_cancel
-from trunkline.journal.catalog import JournalContents, OrphanedJournal
+from trunkline.journal.catalog import OrphanedJournal
 from trunkline.journal.sqlite.inspection import (
     delete_if_empty,
     find_orphaned_journals,
     has_live_owner,
-    inspect_journal,
     is_leased,
+    list_unfinished_agents,
 )
 from trunkline.journal.sqlite.store import SqliteStore
 
@@ -40,6 +40,7 @@ class SqliteCatalog:
         self._keyring = keyring
         # The ends of valid leases, by the monotonic clock.
         self._leases: dict[Path, float] = {}
+        self._unreadable: set[Path] = set()
 
     def path(self, name: str) -> Path:
         """Return the file of a journal."""
@@ -57,10 +58,12 @@ class SqliteCatalog:
         """Return whether a process has the file locked."""
         return await asyncio.to_thread(has_live_owner, self.path(name))
 
-    async def inspect(self, name: str) -> JournalContents | None:
-        """Return the contents of a journal that no process has open; see `JournalCatalog`."""
+    async def list_agents(self, name: str) -> frozenset[str] | None:
+        """Return the agents of a journal's unfinished tasks; see `JournalCatalog`."""
         path = self.path(name)
-        return await asyncio.to_thread(lambda: inspect_journal(path) if path.exists() else None)
+        return await asyncio.to_thread(
+            lambda: list_unfinished_agents(path) if path.exists() else None
+        )
 
     async def open(self, name: str) -> SqliteStore:
         """Open a journal's file, or create it; see `JournalCatalog`."""
@@ -74,7 +77,12 @@ class SqliteCatalog:
         """Return the journals that can be taken over; see `JournalCatalog`."""
         if rereads:
             self._leases.clear()
-        return await asyncio.to_thread(find_orphaned_journals, self._folder, leases=self._leases)
+        return await asyncio.to_thread(
+            find_orphaned_journals,
+            self._folder,
+            leases=self._leases,
+            unreadable=self._unreadable,
+        )
 
     async def is_leased(self, journal_id: str) -> bool:
         """Return whether a living process has a valid lease; see `JournalCatalog`."""

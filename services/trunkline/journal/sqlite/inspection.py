@@ -16,22 +16,24 @@ from trunkline.core.database import (
 )
 from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.catalog import JournalContents, OrphanedJournal
+from trunkline.journal.catalog import OrphanedJournal
 from trunkline.journal.sqlite.schema import claim_journal, read_ownership, release_journal
 
 logger = logging.getLogger(__name__)
 
 
 def find_orphaned_journals(
-    folder: Path, *, leases: dict[Path, float] | None = None
+    folder: Path, *, leases: dict[Path, float] | None = None, unreadable: set[Path] | None = None
 ) -> list[OrphanedJournal]:
     """Return the journals in a folder that can be taken over, the longest expired first.
 
-    It changes nothing. It skips files that can't be read; `trunkline data check` names them.
-    `leases` is a cache for repeated calls: this function stores the end of each valid lease in it,
-    by the monotonic clock, and does not open the journal again before that time.
+    It changes nothing. It skips files that can't be read; `trunkline data check` shows more.
+    `leases` and `unreadable` are for repeated calls. This function stores the end of each valid
+    lease in `leases`, by the monotonic clock, and does not open the journal again before that time.
+    It logs a file that can't be read once, and adds it to `unreadable`.
     """
     leases = {} if leases is None else leases
+    unreadable = set() if unreadable is None else unreadable
     orphans: list[OrphanedJournal] = []
     for path in sorted(folder.glob("*.db")):
         if leases.get(path, 0.0) > time.monotonic():
@@ -40,16 +42,17 @@ def find_orphaned_journals(
             if (orphan := _read_orphaned_journal(path, leases)) is not None:
                 orphans.append(orphan)
         except JournalUnavailableError as error:
-            logger.debug("journal.not_read", extra={"path": str(path), "problem": error.problem})
+            # A process that has just begun to create a journal has its lock.
+            if path not in unreadable and path.exists() and not has_lock(path):
+                unreadable.add(path)
+                extra = {"path": str(path), "problem": error.problem}
+                logger.error("journal.left_out", extra=extra)
     return sorted(orphans, key=lambda orphan: orphan.lost_for_s, reverse=True)
 
 
 def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJournal | None:
     with open_read_only(path) as connection:
         ownership = read_ownership(connection, path)
-        # A host that ends may find nobody who takes its unfinished tasks at that moment.
-        if ownership.is_released and not _unfinished(connection):
-            return None
         lost_for_s = ownership.expired_for_s
         if lost_for_s < 0:
             leases[path] = time.monotonic() - lost_for_s
@@ -62,6 +65,7 @@ def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJou
             ownership.journal_id,
             lost_for_s,
             frozenset(agent for agent, _ in unfinished),
+            was_released=ownership.is_released,
             is_only_waiting=bool(unfinished)
             and all(state in INTERRUPTED for _, state in unfinished),
             is_empty=_is_empty(connection),
@@ -75,16 +79,15 @@ def _unfinished(connection: sqlite3.Connection) -> list[tuple[str, int]]:
     return [(agent, state) for agent, state in rows if state not in TERMINAL]
 
 
-def inspect_journal(path: Path) -> JournalContents:
-    """Return the contents of a journal that no process has open.
+def list_unfinished_agents(path: Path) -> frozenset[str]:
+    """Return the agents of the unfinished tasks of a journal that no process has open.
 
     Raises:
         JournalUnavailableError: it can't be read.
     """
     with open_read_only(path) as connection:
-        ownership = read_ownership(connection, path)
-        agents = frozenset(agent for agent, _ in _unfinished(connection))
-        return JournalContents(not ownership.is_released, agents)
+        read_ownership(connection, path)
+        return frozenset(agent for agent, _ in _unfinished(connection))
 
 
 def is_leased(folder: Path, journal_id: str) -> bool:

@@ -13,7 +13,6 @@ import logging
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -225,7 +224,7 @@ def _bind_metadata(connection: sqlite3.Connection, cipher: RowCipher) -> None:
         except JournalUnavailableError:
             continue  # The row stays damaged. A journal with such an unfinished task is refused.
         head = row.head if last is None else last
-        update_tasks(connection, [replace(row, metadata=metadata, head=head)], cipher)
+        update_tasks(connection, [row._replace(metadata=metadata, head=head)], cipher)
 
 
 def _encrypt_plain_content(connection: sqlite3.Connection, cipher: RowCipher) -> None:

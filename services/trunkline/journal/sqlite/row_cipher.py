@@ -7,7 +7,6 @@ makes the next one unreadable. The place of a task's metadata has all columns of
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +96,7 @@ class RowCipher:
         """
         if self._cipher is None and not is_encrypted(stored.metadata):
             return stored
-        return replace(stored, metadata=self.decrypt(stored.metadata, row_place(stored)))
+        return stored._replace(metadata=self.decrypt(stored.metadata, row_place(stored)))
 
 
 def event_place(task_id: str, previous: int, sequence: int) -> str:

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -59,8 +58,8 @@ def parse_task(columns: Sequence[Any], cipher: RowCipher) -> TaskRow:
     *stored, stage, last = columns
     row = cipher.decrypt_metadata(TaskRow(*stored))
     if stage != TaskStage.READABLE:
-        return replace(row, first_available=row.head + 1)
-    return row if last is None or last == row.head else replace(row, head=last)
+        return row._replace(first_available=row.head + 1)
+    return row if last is None or last == row.head else row._replace(head=last)
 
 
 @cache

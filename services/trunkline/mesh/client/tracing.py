@@ -115,7 +115,7 @@ class ClientCall:
             code,
             code if is_error else "",
             *tracer.address,
-            context=trace.set_span_in_context(self._span),
+            span=self._span,
         )
 
 

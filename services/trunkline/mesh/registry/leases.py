@@ -1,6 +1,6 @@
 """The table of hosts and their leases. It makes no calls and starts no tasks."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -41,6 +41,11 @@ class LeaseTable:
         self.load_revision: int = 1
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
+        # No lease ends before. Each call of a host asks, so to look at all leases would be slow.
+        self._next_expiry_s = 0.0
+        # The live hosts by their addresses, and by the journals that they serve.
+        self._by_address: dict[str, str] = {}
+        self._by_journal: dict[str, str] = {}
         # By id, the latest at the end.
         self._lost = {host.host_id: host for host in lost}
         instruments.HOSTS.watch(self, LeaseTable._count_hosts)
@@ -56,15 +61,18 @@ class LeaseTable:
             InvalidArgumentError: as `check`.
         """
         for host_id in self._check(host):
-            del self._leases[host_id]
+            self._drop(host_id)
         journals = set(host.journal_ids)
-        for lease in self._leases.values():
-            lease.host.journal_ids[:] = [
-                journal_id for journal_id in lease.host.journal_ids if journal_id not in journals
-            ]
+        for journal_id in journals:
+            if (previous := self._by_journal.get(journal_id)) is not None:
+                self._leases[previous].host.journal_ids.remove(journal_id)
+            self._by_journal[journal_id] = host.host_id
         copy = registry_service_pb2.Host()
         copy.CopyFrom(host)
-        self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
+        expires_at_s = self._clock() + self.lease_s
+        self._leases[host.host_id] = _Lease(copy, expires_at_s)
+        self._next_expiry_s = min(self._next_expiry_s, expires_at_s)
+        self._by_address[host.address] = host.host_id
         self.forget_lost(journals)
         self.revision += 1
 
@@ -83,12 +91,8 @@ class LeaseTable:
             raise InvalidArgumentError("host", "needs a host_id")
         _check_address(host.address)
         self.expire()
-        taken_over = {host.host_id, *host.journal_ids}
-        return [
-            host_id
-            for host_id, lease in self._leases.items()
-            if host_id in taken_over or lease.host.address == host.address
-        ]
+        replaced = {host.host_id, *host.journal_ids, self._by_address.get(host.address, "")}
+        return replaced & self._leases.keys()
 
     def find(self, host_id: str) -> registry_service_pb2.Host | None:
         """Return the live host with an id."""
@@ -118,8 +122,15 @@ class LeaseTable:
 
     def remove(self, host_id: str) -> None:
         """Remove a host, if it is registered."""
-        if self._leases.pop(host_id, None) is not None:
+        if host_id in self._leases:
+            self._drop(host_id)
             self.revision += 1
+
+    def _drop(self, host_id: str) -> None:
+        host = self._leases.pop(host_id).host
+        del self._by_address[host.address]
+        for journal_id in host.journal_ids:
+            del self._by_journal[journal_id]
 
     def extend(self, by_s: float) -> None:
         """Extend all leases by a time in which no host could renew its lease."""
@@ -129,6 +140,8 @@ class LeaseTable:
     def expire(self) -> None:
         """Remove the hosts whose leases have ended."""
         now = self._clock()
+        if now < self._next_expiry_s:
+            return
         expired = [host_id for host_id, lease in self._leases.items() if lease.expires_at_s <= now]
         for host_id in expired:
             host = self._leases[host_id].host
@@ -141,18 +154,28 @@ class LeaseTable:
             is_old = host.lease_expire_time.ToDatetime(UTC) < oldest
             if is_old or len(self._lost) > _LOST_LIMIT:
                 del self._lost[host_id]
+        # Leases are only extended, so this holds until one that is made later may end.
+        self._next_expiry_s = min(
+            (lease.expires_at_s for lease in self._leases.values()), default=now + self.lease_s
+        )
 
     def next_expiry_s(self) -> float | None:
-        """Return the seconds until the next lease ends; None without leases."""
+        """Return the seconds until a lease may end, unless it is renewed; None without leases."""
         if not self._leases:
             return None
-        return max(0.0, min(lease.expires_at_s for lease in self._leases.values()) - self._clock())
+        return max(0.0, self._next_expiry_s - self._clock())
 
     def list_live(self) -> list[tuple[registry_service_pb2.Host, float]]:
         """Return the live hosts with the seconds until their leases end, in registration order."""
         self.expire()
         now = self._clock()
         return [(lease.host, lease.expires_at_s - now) for lease in self._leases.values()]
+
+    def iter_live(self) -> Iterator[registry_service_pb2.Host]:
+        """Yield the live hosts."""
+        self.expire()
+        for lease in self._leases.values():
+            yield lease.host
 
     def list_lost(self) -> Sequence[registry_service_pb2.Host]:
         """Return the latest hosts whose leases ended, with the journals that no live host has.

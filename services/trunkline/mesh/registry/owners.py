@@ -161,9 +161,11 @@ class OwnerTable:
                 del added[journal_id]
             return added
 
-        # Also if all have an owner now: `release` may be writing that they have none.
+        # After a `release` that may be writing that they have none. One at another registry is seen
+        # at the next change.
         async with self._changing:
-            await self._change(add)
+            if any(each not in self._owners for each in wanted):
+                await self._change(add)
 
     async def release(self, names: Collection[str]) -> dict[str, str]:
         """Forget the owners of journals; return them by journal.

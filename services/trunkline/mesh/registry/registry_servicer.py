@@ -75,6 +75,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._list_revoked = list_revoked
         self._revoked: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+        # The latest list, and the latest loads, with what they were made of.
+        self._shared: dict[
+            bool, tuple[tuple[int, int, asyncio.Event], registry_service_pb2.WatchAgentsResponse]
+        ] = {}
         # The revision when the watchers were last woken.
         self._announced = self._leases.revision
         # Runs while changed loads wait for their announcement.
@@ -173,21 +177,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             self._extend_if_frozen()
             self._leases.expire()
             if self._leases.revision != sent:
-                hosts = self._hosts()
                 sent, sent_loads = self._leases.revision, self._leases.load_revision
                 # All changes during this write are sent in the next response.
-                yield registry_service_pb2.WatchAgentsResponse(
-                    revision=sent,
-                    hosts=hosts,
-                    is_partial=self._is_partial,
-                    has_missing_journals=self._is_partial and bool(self._missing_journals),
-                    revoked_instances=sorted(self._revoked),
-                    lost_hosts=self._leases.list_lost(),
-                )
+                yield self._share(sent, 0, self._build_list)
             elif request.with_loads and self._leases.load_revision != sent_loads:
                 sent_loads = self._leases.load_revision
-                loads = {host.host_id: host.load for host in self._list_live()}
-                yield registry_service_pb2.WatchAgentsResponse(revision=sent, loads=loads)
+                yield self._share(sent, sent_loads, self._build_loads)
             else:
                 await changed.wait()
 
@@ -232,10 +227,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             yield
 
     def _check_size(self, host: registry_service_pb2.Host, identity: Identity) -> None:
-        self._owners.check_size(host, identity, self._list_live())
+        self._owners.check_size(host, identity, self._leases.iter_live())
 
     def _check(self, host: registry_service_pb2.Host, identity: Identity) -> None:
-        self._owners.check(host, identity, self._list_live())
+        self._owners.check(host, identity, self._leases.iter_live())
         self._leases.check(host)
 
     def _renew(
@@ -262,6 +257,33 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         if host is not None:
             self._owners.check_owner(host, caller.get())
 
+    def _share(
+        self,
+        revision: int,
+        load_revision: int,
+        build: Callable[[], registry_service_pb2.WatchAgentsResponse],
+    ) -> registry_service_pb2.WatchAgentsResponse:
+        """Return a response for the watchers, the same one for all that a change wakes."""
+        found = self._shared.get(bool(load_revision))
+        key = (revision, load_revision, self._changed)
+        if found is None or found[0] != key:
+            found = self._shared[bool(load_revision)] = key, build()
+        return found[1]
+
+    def _build_list(self) -> registry_service_pb2.WatchAgentsResponse:
+        return registry_service_pb2.WatchAgentsResponse(
+            revision=self._leases.revision,
+            hosts=self._hosts(),
+            is_partial=self._is_partial,
+            has_missing_journals=self._is_partial and bool(self._missing_journals),
+            revoked_instances=sorted(self._revoked),
+            lost_hosts=self._leases.list_lost(),
+        )
+
+    def _build_loads(self) -> registry_service_pb2.WatchAgentsResponse:
+        loads = {host.host_id: host.load for host in self._leases.iter_live()}
+        return registry_service_pb2.WatchAgentsResponse(revision=self._leases.revision, loads=loads)
+
     def _hosts(self) -> list[registry_service_pb2.Host]:
         self._extend_if_frozen()
         now = datetime.now(UTC)
@@ -285,10 +307,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         await self._known_hosts.save(self._list_live(), self._leases.list_lost())
 
     async def _save_changes(self) -> None:
-        """Save the known hosts after each change. No call waits for this file."""
+        """Save the known hosts after changes. No call waits for this file."""
         while True:
-            changed = self._changed
+            changed, started_s = self._changed, time.monotonic()
             await self._save_hosts()
+            # So it takes a tenth of the time at most, however many hosts there are.
+            await asyncio.sleep(9 * (time.monotonic() - started_s))
             await changed.wait()
 
     def _notify(self) -> None:

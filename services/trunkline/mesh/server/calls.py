@@ -98,7 +98,7 @@ class ServerCall:
             method = self.method if code != "UNIMPLEMENTED" else "_OTHER"
             error_type = code if is_error else ""
             instruments.RPC_SERVER_DURATION.record(
-                took_s, "grpc", method, code, error_type, context=self._context
+                took_s, "grpc", method, code, error_type, span=self._span
             )
         if logger.isEnabledFor(logging.INFO):
             extra = {"method": self.method, "code": code, "took_ms": took_s * 1000}

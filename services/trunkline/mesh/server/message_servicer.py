@@ -44,7 +44,7 @@ class MessageServicer(message_service_pb2_grpc.MessageServiceServicer):
         if isinstance(result, message_pb2.Message):
             return message_service_pb2.SendMessageResponse(message=result)
         if not request.return_immediately:
-            snapshot = await self._host.wait_turn(result.task_id)
+            snapshot = await self._host.wait_turn(result.task_id, result.snapshot)
             return message_service_pb2.SendMessageResponse(snapshot=snapshot)
         # The type stubs know classes only.
         context.add_done_callback(lambda _: result.start())  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from trunkline.observe.audit.audit_file import AuditFile, ReadRecord, follow_rec
 from trunkline.observe.audit.audit_log import (
     AuditLog,
     audit_path,
+    find_postgres_audit,
     open_audit_file,
     open_audit_log,
     recording,
@@ -17,6 +18,7 @@ from trunkline.observe.audit.audit_query import (
     read_newer_records,
     read_table,
 )
+from trunkline.observe.audit.audit_store import AuditReader, FileAuditReader, FileAuditWriter
 from trunkline.observe.audit.record import (
     DENIED,
     OK,
@@ -41,11 +43,15 @@ __all__ = [
     "AuditLog",
     "AuditPage",
     "AuditQuery",
+    "AuditReader",
     "AuditRecord",
+    "FileAuditReader",
+    "FileAuditWriter",
     "ReadRecord",
     "audit_path",
     "command_actor",
     "find_end",
+    "find_postgres_audit",
     "follow_records",
     "format_since",
     "open_audit_file",

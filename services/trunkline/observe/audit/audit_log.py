@@ -1,15 +1,14 @@
-"""The audit log of a process: a bounded queue, and a thread that writes it to the file."""
+"""The audit log of a process: a bounded queue of records that wait for being written."""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trunkline.core.private_files import PRIVATE_FOLDER, check_data_folder
 from trunkline.core.runtime import run_in_background
@@ -17,6 +16,12 @@ from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, TrunklineError
 from trunkline.observe import telemetry
 from trunkline.observe.audit.audit_file import AuditFile
+from trunkline.observe.audit.audit_store import (
+    AuditReader,
+    AuditWriter,
+    FileAuditReader,
+    FileAuditWriter,
+)
 from trunkline.observe.audit.record import (
     DENIED,
     FAILED,
@@ -28,6 +33,10 @@ from trunkline.observe.audit.record import (
     AuditRecord,
     outcome_of,
 )
+
+if TYPE_CHECKING:
+    from trunkline.core.postgres.database import PostgresDatabase
+    from trunkline.observe.audit.postgres_audit import PostgresAudit
 
 logger = logging.getLogger(__name__)
 
@@ -49,27 +58,35 @@ _OTHER_ADDRESSES: Final = "(others)"
 class AuditLog:
     """Records acts without waiting for the disk. An async context manager; see `open_audit_log`.
 
-    While the file can't be written, up to 10,000 records wait in memory. Further ones are counted,
+    While the log can't be written, up to 10,000 records wait in memory. Further ones are counted,
     and the first record after that says how many were lost.
     """
 
-    def __init__(self, file: AuditFile, *, process: str, records_reads: bool) -> None:
+    def __init__(
+        self,
+        writer: AuditWriter,
+        reader: AuditReader,
+        *,
+        process: str,
+        records_reads: bool,
+        spare: Callable[[], AuditFile] | None = None,
+    ) -> None:
+        """`spare` opens a file for records that can't be written when the log is closed."""
         self.records_reads = records_reads
-        self._file = file
+        self.reader: AuditReader = reader
+        """Reads the records of all processes that share the log."""
+        self._writer = writer
+        self._spare = spare
         self._process = process
         self._queue: deque[AuditRecord] = deque()
         self._lost_count = 0
         self._is_failing = False
-        self._writing: asyncio.Future[None] | None = None
+        # The records that are being written, or could not be written.
+        self._batch: list[AuditRecord] = []
+        self._writing: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
         # The number of refusals since the last record of an actor and act, and the newest one.
         self._refusals: dict[tuple[Actor, Action], tuple[int, AuditRecord]] = {}
-
-    @property
-    def path(self) -> Path:
-        """The current file. Other processes may write to it, too."""
-        return self._file.path
 
     @property
     def process(self) -> str:
@@ -134,24 +151,45 @@ class AuditLog:
             await self._write()
 
     async def close(self) -> None:
-        """Write the remaining records, for a limited time, and close the file."""
+        """Write the remaining records, for a limited time, and close the log."""
         for key in list(self._refusals):
             self._end_merge(key)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 if self._writing is not None:
                     await asyncio.wait([self._writing])
-                while self._queue or self._lost_count:
+                while self._batch or self._queue or self._lost_count:
                     await self._write()
                     if self._is_failing:
                         break
-        if lost := len(self._queue) + self._lost_count:
+        if (writing := self._writing) is not None:
+            writing.cancel()
+            await asyncio.wait([writing])
+        self._writer.close()
+        if (remaining := [*self._batch, *self._queue]) and self._spare is not None:
+            try:
+                await asyncio.to_thread(self._write_to_spare, remaining)
+            except (OSError, ConfigurationError) as error:
+                logger.error("audit.not_written", extra={"problem": str(error)})
+            else:
+                remaining = []
+        if lost := sum(map(_count_records, remaining)) + self._lost_count:
             logger.error("audit.lost", extra={"count": lost})
-        self._thread.submit(self._file.close)
-        self._thread.shutdown(wait=False)
+
+    def _write_to_spare(self, records: Sequence[AuditRecord]) -> None:
+        """Write records to the local file, because the database is away."""
+        if self._spare is not None:
+            file = self._spare()
+            try:
+                file.append(b"".join(record.to_line(self._process) for record in records))
+            finally:
+                file.close()
+            logger.warning(
+                "audit.left_in_file", extra={"file": str(file.path), "count": len(records)}
+            )
 
     def _put(self, record: AuditRecord) -> None:
-        if len(self._queue) >= _QUEUE_LIMIT:
+        if len(self._queue) + len(self._batch) >= _QUEUE_LIMIT:
             self._lost_count += 1
             return
         self._queue.append(record)
@@ -163,36 +201,36 @@ class AuditLog:
             self._put(replace(refusal, count=count))
 
     async def _write(self) -> None:
-        """Write the oldest records. If that fails, they stay in the queue for the next time."""
-        lost_count, batch = self._lost_count, list(islice(self._queue, _BATCH_LIMIT))
-        records = [*([_lost_record(lost_count)] if lost_count else []), *batch]
-        if not records:
+        """Write the oldest records. If that fails, they are the batch of the next time, too."""
+        if not self._batch:
+            if self._lost_count:
+                self._batch.append(_lost_record(self._lost_count))
+                self._lost_count = 0
+            while self._queue and len(self._batch) < _BATCH_LIMIT:
+                self._batch.append(self._queue.popleft())
+        if not self._batch:
             return
-        loop = asyncio.get_running_loop()
-        writing = self._writing = loop.run_in_executor(self._thread, self._append, records)
-        writing.add_done_callback(
-            lambda _: self._finish(writing, batch_size=len(batch), lost_count=lost_count)
+        writing = self._writing = asyncio.get_running_loop().create_task(
+            self._writer.append(self._batch, self._process)
         )
+        writing.add_done_callback(self._finish)
         # If this is cancelled, the write continues.
         await asyncio.wait([writing])
 
-    def _finish(self, writing: asyncio.Future[None], *, batch_size: int, lost_count: int) -> None:
-        """Remove the written records from the queue, or log why they are not written."""
+    def _finish(self, writing: asyncio.Task[None]) -> None:
+        """Forget the written records, or log why they are not written."""
         self._writing = None
+        if writing.cancelled():
+            return
         error = writing.exception()
         if error is None:
-            self._lost_count -= lost_count
-            for _ in range(batch_size):
-                self._queue.popleft()
+            self._batch = []
         elif not self._is_failing:
-            extra = {"file": str(self._file.path), "problem": str(error)}
+            extra = {"file": self._writer.place, "problem": str(error)}
             logger.error("audit.not_written", extra=extra)
         self._is_failing = error is not None
-        if self._queue or self._lost_count:
+        if self._batch or self._queue or self._lost_count:
             self._wake.set()
-
-    def _append(self, records: list[AuditRecord]) -> None:
-        self._file.append(b"".join(record.to_line(self._process) for record in records))
 
 
 @contextmanager
@@ -226,8 +264,12 @@ def recording(
 
 
 @asynccontextmanager
-async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[AuditLog | None]:
+async def open_audit_log(
+    settings: Settings, database: "PostgresDatabase | None" = None, *, process: str
+) -> AsyncIterator[AuditLog | None]:
     """Open the audit log of a process, or yield None if the settings turn it off.
+
+    It is in the database, if there is one and the settings name no file.
 
     A process opens the log before other files of its data directory, so this also checks the
     directory.
@@ -240,13 +282,35 @@ async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[A
     if not settings.audit:
         yield None
         return
-    file = await asyncio.to_thread(open_audit_file, settings)
-    log = AuditLog(file, process=process, records_reads=settings.audit_reads)
+    writer: AuditWriter
+    reader: AuditReader
+    if (stored := find_postgres_audit(settings, database)) is not None:
+        writer = reader = stored
+        spare = partial(open_audit_file, settings)
+    else:
+        file = await asyncio.to_thread(open_audit_file, settings)
+        writer, reader, spare = FileAuditWriter(file), FileAuditReader(file.path), None
+    log = AuditLog(writer, reader, process=process, records_reads=settings.audit_reads, spare=spare)
     try:
         async with run_in_background(log.run()):
             yield log
     finally:
         await log.close()
+
+
+def find_postgres_audit(
+    settings: Settings, database: "PostgresDatabase | None"
+) -> "PostgresAudit | None":
+    """Return the log in the database, or None if the log is in files."""
+    if database is None or settings.audit_file is not None:
+        return None
+    from trunkline.observe.audit.postgres_audit import PostgresAudit
+
+    return PostgresAudit(
+        database,
+        size_bytes=settings.audit_size_bytes * settings.audit_files,
+        age_s=settings.audit_age_s * settings.audit_files,
+    )
 
 
 def audit_path(settings: Settings) -> Path:
@@ -275,6 +339,10 @@ def open_audit_file(settings: Settings) -> AuditFile:
             raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error
         problem = f"can't be opened: {reason}; choose another audit_file, or set audit = false"
         raise ConfigurationError(f"audit log {path}", problem) from error
+
+
+def _count_records(record: AuditRecord) -> int:
+    return record.count if record.action is Action.AUDIT_LOST else 1
 
 
 def _lost_record(count: int) -> AuditRecord:

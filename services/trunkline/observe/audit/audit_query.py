@@ -1,15 +1,16 @@
 """Selects records of the audit log, and reads pages of them, the newest first."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.observe.audit.audit_file import RecordPosition, read_records_backwards
+from trunkline.observe.audit.audit_file import ReadRecord, RecordPosition
+from trunkline.observe.audit.audit_store import AuditReader
 
 # The part of the log that one page may read, because a filter without matches would read all of
 # it.
@@ -58,14 +59,14 @@ class AuditPage:
     requested."""
 
 
-def read_audit_page(
-    path: Path, query: AuditQuery, *, page_size: int, page_token: str = ""
+async def read_audit_page(
+    reader: AuditReader, query: AuditQuery, *, page_size: int, page_token: str = ""
 ) -> AuditPage:
-    """Return a page of the records that match. It reads files, so call it in a thread.
+    """Return a page of the records that match.
 
     Raises:
         InvalidArgumentError: the token is invalid.
-        OSError: a file can't be read.
+        JournalUnavailableError: the log can't be read.
     """
     before = None
     if page_token:
@@ -77,53 +78,63 @@ def read_audit_page(
     records: list[Mapping[str, Any]] = []
     positions: list[RecordPosition] = []
     read_bytes = 0
-    for record, position in read_records_backwards(path, before):
-        read_bytes += len(record.line)
-        entry = record.entry
-        if entry is not None:
-            if str(entry.get("time", "")) < oldest:
-                break
-            if query.matches(entry):
-                records.append(entry)
-                positions.append(position)
-        if len(records) == page_size or read_bytes > _SCAN_BYTES:
-            return AuditPage(records, positions, f"{position.file}.{position.offset}")
+    async with aclosing(reader.read_backwards(before)) as blocks:
+        async for record, position in _flatten(blocks):
+            read_bytes += len(record.line)
+            entry = record.entry
+            if entry is not None:
+                if str(entry.get("time", "")) < oldest:
+                    break
+                if query.matches(entry):
+                    records.append(entry)
+                    positions.append(position)
+            if len(records) == page_size or read_bytes > _SCAN_BYTES:
+                return AuditPage(records, positions, f"{position.file}.{position.offset}")
     return AuditPage(records, positions, "")
 
 
-def find_end(path: Path) -> RecordPosition | None:
-    """Return the position of the newest record, or None without records. Call it in a thread.
+async def find_end(reader: AuditReader) -> RecordPosition | None:
+    """Return the position of the newest record, or None without records.
 
     Raises:
-        OSError: a file can't be read.
+        JournalUnavailableError: the log can't be read.
     """
-    for _, position in read_records_backwards(path):
-        return position
+    async with aclosing(reader.read_backwards()) as blocks:
+        async for _, position in _flatten(blocks):
+            return position
     return None
 
 
-def read_newer_records(path: Path, after: RecordPosition | None) -> AuditPage | None:
+async def read_newer_records(reader: AuditReader, after: RecordPosition | None) -> AuditPage | None:
     """Return the records after a position, or None if there are too many.
 
-    None is also returned if the file of the position is deleted. This function reads files, so
-    call it in a thread.
+    None is also returned if the file of the position is deleted.
 
     Raises:
-        OSError: a file can't be read.
+        JournalUnavailableError: the log can't be read.
     """
     records: list[Mapping[str, Any]] = []
     positions: list[RecordPosition] = []
     read_bytes = 0
-    for record, position in read_records_backwards(path):
-        if position == after:
-            return AuditPage(records, positions, "")
-        read_bytes += len(record.line)
-        if read_bytes > _NEW_BYTES:
-            return None
-        if record.entry is not None:
-            records.append(record.entry)
-            positions.append(position)
+    async with aclosing(reader.read_backwards()) as blocks:
+        async for record, position in _flatten(blocks):
+            if position == after:
+                return AuditPage(records, positions, "")
+            read_bytes += len(record.line)
+            if read_bytes > _NEW_BYTES:
+                return None
+            if record.entry is not None:
+                records.append(record.entry)
+                positions.append(position)
     return AuditPage(records, positions, "") if after is None else None
+
+
+async def _flatten(
+    blocks: AsyncIterable[Sequence[tuple[ReadRecord, RecordPosition]]],
+) -> AsyncGenerator[tuple[ReadRecord, RecordPosition]]:
+    async for block in blocks:
+        for each in block:
+            yield each
 
 
 def read_table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -81,6 +81,8 @@ class Action(StrEnum):
     """The secret that signs webhooks was printed."""
     DATA_BACKUP = "data.backup"
     DATA_RESTORE = "data.restore"
+    DATA_MIGRATE = "data.migrate"
+    DATA_COPY = "data.copy"
     DATA_PRUNE = "data.prune"
     DATA_REKEY = "data.rekey"
     AUDIT_LOST = "audit.lost"

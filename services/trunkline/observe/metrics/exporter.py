@@ -1,11 +1,11 @@
-"""The exporter of metrics to a collector: OpenTelemetry's own, with hot histograms and a log."""
+"""The exporter of metrics to a collector: OpenTelemetry's own, with our histograms and a log."""
 
 import logging
 from typing import Any
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 
-from trunkline.observe.metrics.hot_histograms import HotHistogramReader, is_delta
+from trunkline.observe.metrics.histograms import HistogramReader, is_delta
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class ReportingExporter(MetricExporter):
         super().__init__(temporality, exporter._preferred_aggregation)  # noqa: SLF001
         self._exporter = exporter
         self._target = target
-        self._hot = HotHistogramReader(is_delta=is_delta(temporality))
+        self._histograms = HistogramReader(is_delta=is_delta(temporality))
         self._is_failing = False
 
     def export(
@@ -35,7 +35,7 @@ class ReportingExporter(MetricExporter):
     ) -> MetricExportResult:
         """Export metrics; exceptions of the wrapped exporter count as failures."""
         try:
-            data = self._hot.add_to(metrics_data)
+            data = self._histograms.add_to(metrics_data)
             result = self._exporter.export(data, timeout_millis=timeout_millis, **options)
         except Exception as error:
             logger.debug("metrics.export_raised", exc_info=error, extra={"target": self._target})

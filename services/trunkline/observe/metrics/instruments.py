@@ -13,7 +13,6 @@ from trunkline.observe.metrics.kinds import (
     Counter,
     Gauge,
     Histogram,
-    HotHistogram,
     Instrument,
 )
 
@@ -139,13 +138,13 @@ TASK_DURATION: Final = Histogram(
     buckets=_TASK_S,
 )
 EVENTS: Final = Counter("trunkline.journal.events", "{event}", "Events that were committed.")
-COMMIT_DURATION: Final = HotHistogram(
+COMMIT_DURATION: Final = Histogram(
     "trunkline.journal.commit.duration",
     "s",
     "The time of one transaction of a journal, which has the writes of all tasks at that moment.",
     buckets=_COMMIT_S,
 )
-COMMIT_LAG: Final = HotHistogram(
+COMMIT_LAG: Final = Histogram(
     "trunkline.journal.commit.lag",
     "s",
     "The time from the first write of a transaction to the moment when readers see it.",

@@ -1,28 +1,29 @@
 """The kinds of instruments. They cost little until a process exports its metrics.
 
-OpenTelemetry's SDK takes 5 to 7 µs for a measurement (docs/decisions/0403). A counter counts by
-itself, and the SDK reads it at an export. A histogram passes each value to the SDK, which adds an
-exemplar: the trace that the value was measured in. A `HotHistogram` sorts values into its buckets
-by itself, without exemplars, where the SDK's time would show.
+OpenTelemetry's SDK takes 5 to 7 µs for a measurement (docs/decisions/0403). So counters count by
+themselves, and the SDK reads them at an export. Histograms sort values into their buckets by
+themselves, with exemplars: the trace that a value was measured in. Exports add them.
 
 The number of series is bounded. Of an attribute whose values come from outside, each instrument
 takes the first values, up to a limit; all further ones count as one value, "other".
 """
 
+import os
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
+from opentelemetry import trace
+
 from trunkline.observe import telemetry
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 Value: TypeAlias = str | int
@@ -32,6 +33,12 @@ Reading: TypeAlias = tuple[tuple[Value, ...], float]
 _Owner = TypeVar("_Owner", bound=object)
 
 OTHER: Final = "other"
+# Whether the spans of exemplars are recorded, by the values of OTEL_METRICS_EXEMPLAR_FILTER.
+_EXEMPLAR_FILTERS: Final[Mapping[str, Collection[bool]]] = {
+    "trace_based": (True,),
+    "always_on": (True, False),
+    "always_off": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +204,43 @@ class Measurement:
     """The kind of its error, if the block sets one: for errors that it does not raise."""
 
 
+class Exemplar(NamedTuple):
+    """A value of a bucket, and the span in which it was measured."""
+
+    value: float
+    time_ns: int
+    """Nanoseconds since 1970."""
+    trace_id: int
+    span_id: int
+
+
+class Distribution(NamedTuple):
+    """The values that a histogram has recorded for some values of its attributes."""
+
+    counts: tuple[int, ...]
+    """One for each bucket, and one for all values beyond the last."""
+    total: float
+    start_time_ns: int
+    exemplars: tuple[Exemplar, ...] = ()
+    """The latest exemplar of each bucket that has one."""
+
+
+class _Series:
+    __slots__ = ("counts", "exemplars", "start_time_ns", "total")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * (buckets + 1)
+        self.total = 0.0
+        self.start_time_ns = time.time_ns()
+        self.exemplars: dict[int, Exemplar] = {}
+
+
 class Histogram(Instrument):
-    """The distribution of values, with exemplars."""
+    """The distribution of values, with exemplars: about 2 µs for each value.
+
+    It sorts values into its buckets by itself, because the SDK takes 5 to 7 µs. Exports add it to
+    what the SDK has measured; see `histograms.py`.
+    """
 
     kind = "histogram"
 
@@ -213,12 +255,49 @@ class Histogram(Instrument):
     ) -> None:
         super().__init__(name, unit, description, attributes)
         self.buckets = tuple(buckets)
-        self._record: Callable[..., None] | None = None
+        self._lock = threading.Lock()
+        self._series: dict[tuple[Value, ...], _Series] = {}
+        self._is_connected = False
+        self._exemplars_of: Collection[bool] = ()
 
-    def record(self, value: float, *values: Value, context: "Context | None" = None) -> None:
-        """Record a value. The exemplar is the span of `context`, or the current span."""
-        if self._record is not None:
-            self._record(value, self.label(values), context)
+    def record(self, value: float, *values: Value, span: trace.Span | None = None) -> None:
+        """Record a value. The exemplar is `span`, or the current span. Thread-safe.
+
+        Before `connect`, nothing is recorded.
+        """
+        if not self._is_connected:
+            return
+        measured_in = (span or trace.get_current_span()).get_span_context()
+        index = bisect_left(self.buckets, value)
+        with self._lock:
+            series = self._series.get(values)
+            if series is None:
+                series = self._find_series(values)
+            series.counts[index] += 1
+            series.total += value
+            if measured_in.trace_flags.sampled in self._exemplars_of:
+                series.exemplars[index] = Exemplar(
+                    value, time.time_ns(), measured_in.trace_id, measured_in.span_id
+                )
+
+    def _find_series(self, values: tuple[Value, ...]) -> _Series:
+        """Return the series of values. Beyond the limit, all values share one series."""
+        labels = self.label(values)
+        bounded = tuple(labels.get(attribute.name, "") for attribute in self.attributes)
+        return self._series.setdefault(bounded, _Series(len(self.buckets)))
+
+    def read(self) -> Mapping[tuple[Value, ...], Distribution]:
+        """Return what was recorded so far, by the values of the attributes."""
+        with self._lock:
+            return {
+                values: Distribution(
+                    tuple(series.counts),
+                    series.total,
+                    series.start_time_ns,
+                    tuple(series.exemplars.values()),
+                )
+                for values, series in self._series.items()
+            }
 
     @contextmanager
     def measure(self, *values: Value) -> Iterator[Measurement]:
@@ -239,46 +318,11 @@ class Histogram(Instrument):
             self.record(duration_s, *values, measurement.error_type)
 
     def connect(self, meter: "Meter") -> None:
-        """Pass all further values to an SDK."""
-        self._record = meter.create_histogram(
-            self.name,
-            unit=self.unit,
-            description=self.description,
-            explicit_bucket_boundaries_advisory=self.buckets,
-        ).record
-
-
-class Distribution(NamedTuple):
-    """The values that a `HotHistogram` has recorded since the start of the process."""
-
-    counts: tuple[int, ...]
-    """One for each bucket, and one for all values beyond the last."""
-    total: float
-
-
-class HotHistogram(Instrument):
-    """The distribution of values on a hot path: without attributes and exemplars, 0.15 µs each.
-
-    Only the event loop records.
-    """
-
-    kind = "histogram"
-
-    def __init__(self, name: str, unit: str, description: str, *, buckets: Sequence[float]) -> None:
-        super().__init__(name, unit, description)
-        self.buckets = tuple(buckets)
-        self.start_time_ns: int = time.time_ns()
-        self._counts = [0] * (len(buckets) + 1)
-        self._total = 0.0
-
-    def record(self, value: float) -> None:
-        """Record a value."""
-        self._counts[bisect_left(self.buckets, value)] += 1
-        self._total += value
-
-    def read(self) -> Distribution:
-        """Return what was recorded so far."""
-        return Distribution(tuple(self._counts), self._total)
-
-    def connect(self, meter: "Meter") -> None:
-        """Do nothing: exports add the distribution to what the SDK has measured."""
+        """Record values from now on."""
+        word = os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "").strip().lower()
+        self._exemplars_of = _EXEMPLAR_FILTERS.get(word, _EXEMPLAR_FILTERS["trace_based"])
+        self._is_connected = True
+        if not self.attributes:
+            # Prometheus sees no increase in the first value of a series.
+            with self._lock:
+                self._find_series(())

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-from trunkline.observe.metrics.hot_histograms import HotHistogramReader
+from trunkline.observe.metrics.histograms import HistogramReader
 from trunkline.observe.metrics.sdk import get_provider
 from trunkline.observe.otel_environment import is_sdk_disabled
 
@@ -55,7 +55,7 @@ class PrometheusMetrics(Collector):
         self._reader = InMemoryMetricReader()
         if not is_sdk_disabled():
             get_provider(service_name).add_metric_reader(self._reader)
-        self._hot = HotHistogramReader()
+        self._histograms = HistogramReader()
         self._translator = _Translator()
         # Scrapes of several scrapers at once take turns.
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class PrometheusMetrics(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield the present metrics, and the metrics that Prometheus has for every process."""
         if not is_sdk_disabled() and (data := self._reader.get_metrics_data()) is not None:
-            yield from self._translator.translate(self._hot.add_to(data))
+            yield from self._translator.translate(self._histograms.add_to(data))
         yield from self._process.collect()
 
     def _render(self, accept: str) -> MetricsText:

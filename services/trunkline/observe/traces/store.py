@@ -92,6 +92,12 @@ INSERT INTO tasks VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET weight = max(weight, excluded.weight)
 """
 
+_CREATE_POSITION = """
+CREATE TABLE IF NOT EXISTS shared_position (
+    one INTEGER PRIMARY KEY, log_id TEXT NOT NULL, position INTEGER NOT NULL
+)
+"""
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -123,11 +129,14 @@ class SpanStore:
         max_traces: int = DEFAULTS.trace_limit,
         retention_s: float = DEFAULTS.trace_age_s,
         keyring: Keyring | None = None,
+        on_stored: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         """Open the store's file, or create it.
 
         `retention_s` is the longest age of a trace, in seconds. Traces are encrypted if there is a
-        keyring, which must have data keys.
+        keyring, which must have data keys. `on_stored` gets the new spans of each batch, one
+        content for each trace, which `add_shared` of another store takes. It is called in the
+        thread that added them.
 
         Raises:
             JournalUnavailableError: the file can't be used.
@@ -137,6 +146,7 @@ class SpanStore:
         self._age_ns = int(retention_s * 1e9)
         self._keyring = keyring
         self._cipher = keyring.cipher("traces", name=str(path)) if keyring is not None else None
+        self._on_stored = on_stored
         self._edges = EdgeWindow()
         self._listeners: tuple[Callable[[], object], ...] = ()
         # Traces may be lost when the machine fails. Tasks may not; they are in the journal.
@@ -181,6 +191,39 @@ class SpanStore:
         that is already stored is skipped. A notification without a request is skipped too, since
         it would be a trace of one meaningless span.
         """
+        stored, contents = self._add(records, exporter)
+        if self._on_stored is not None and contents:
+            self._on_stored(contents)
+        return stored
+
+    def add_shared(self, contents: Iterable[bytes], log_id: str, position: int) -> None:
+        """Add the new spans of another store, and store the position in the log that has them."""
+        by_exporter: dict[bytes, list[bytes]] = defaultdict(list)
+        for content in contents:
+            exporter, _, spans = content.partition(_END_OF_EXPORTER)
+            by_exporter[exporter].append(spans)
+        for exporter, batches in by_exporter.items():
+            records = (record for spans in batches for record in unpack_records(spans))
+            self._add(records, exporter.decode())
+        with self._database.write() as connection:
+            connection.execute(_CREATE_POSITION)
+            connection.execute(
+                "INSERT OR REPLACE INTO shared_position VALUES (1, ?, ?)", (log_id, position)
+            )
+
+    def read_position(self, log_id: str) -> int:
+        """Return the stored position in a log, or 0 if there is none."""
+        with self._database.write() as connection:
+            connection.execute(_CREATE_POSITION)
+            row = connection.execute(
+                "SELECT position FROM shared_position WHERE log_id = ?", (log_id,)
+            ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _add(
+        self, records: Iterable[SpanRecord], exporter: str
+    ) -> tuple[set[tuple[str, str]], Sequence[bytes]]:
+        """Add spans. Return the ids of those that ended, and what was stored."""
         received: dict[str, dict[str, SpanRecord]] = defaultdict(dict)
         for record in records:
             if not _is_lone_notification(record):
@@ -188,25 +231,26 @@ class SpanStore:
                 if earlier is None or earlier.is_open:
                     received[record.trace_id][record.span_id] = record
         if not received:
-            return set()
+            return set(), ()
         with self._transaction():
             if self._keyring is not None:
                 self._keyring.refresh()
             self._change += 1
             updates = [self._select_new(trace_id, spans) for trace_id, spans in received.items()]
-            self._write([update for update in updates if update.spans], exporter)
+            contents = self._write([update for update in updates if update.spans], exporter)
             pruned = self._prune()
             for update in updates:
                 ended = [span for span in update.spans if not span.is_open]
                 self._edges.add(ended, now_s=time.monotonic())
         for listener in self._listeners:
             listener()
-        return {
+        ended_ids = {
             (span.trace_id, span.span_id)
             for update in updates
             for span in update.spans
             if update.trace_id not in pruned and not span.is_open
         }
+        return ended_ids, contents
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace, or of the traces of a task's turns, by start time.
@@ -302,14 +346,16 @@ class SpanStore:
         ]
         return _summarise(trace_id, added, ended)
 
-    def _write(self, updates: Sequence[_TraceUpdate], exporter: str) -> None:
-        """Write new spans, and update the summaries of their traces."""
+    def _write(self, updates: Sequence[_TraceUpdate], exporter: str) -> list[bytes]:
+        """Write new spans, update the summaries of their traces, and return the spans."""
+        plain: list[bytes] = []
         contents: list[tuple[str, bytes]] = []
         traces: list[tuple[str | int | bytes, ...]] = []
         tasks: list[tuple[str, str, int]] = []
         for update in updates:
             trace_id = update.trace_id
             content = exporter.encode() + _END_OF_EXPORTER + pack_records(update.spans)
+            plain.append(content)
             if self._cipher is not None:
                 content = self._cipher.encrypt(content, f"spans {trace_id}")
             contents.append((trace_id, content))
@@ -322,6 +368,7 @@ class SpanStore:
         self._connection.executemany("INSERT INTO spans VALUES (?, ?)", contents)
         self._connection.executemany(_UPSERT_TRACE, traces)
         self._connection.executemany(_UPSERT_TASK, tasks)
+        return plain
 
     def _contents(self, trace_id: str) -> Iterator[tuple[bytes, str]]:
         """Yield the spans of a trace, each batch with the identity that exported it."""

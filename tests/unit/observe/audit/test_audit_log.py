@@ -21,6 +21,8 @@ from trunkline.observe.audit import (
     ActorKind,
     AuditFile,
     AuditLog,
+    FileAuditReader,
+    FileAuditWriter,
     audit_log,
     read_records,
 )
@@ -59,7 +61,8 @@ class UnreliableFile(AuditFile):
 @asynccontextmanager
 async def open_log(path: Path) -> AsyncIterator[tuple[AuditLog, UnreliableFile]]:
     file = UnreliableFile(path)
-    log = AuditLog(file, process="test", records_reads=False)
+    writer, reader = FileAuditWriter(file), FileAuditReader(path)
+    log = AuditLog(writer, reader, process="test", records_reads=False)
     async with run_in_background(log.run()):
         yield log, file
     await log.close()

@@ -11,6 +11,7 @@ from trunkline.observe.audit import (
     AuditFile,
     AuditPage,
     AuditQuery,
+    FileAuditReader,
     find_end,
     read_audit_page,
     read_newer_records,
@@ -36,10 +37,12 @@ def numbers(page: AuditPage) -> list[int]:
     return [found["number"] for found in page.records]
 
 
-def read_all(path: Path, size: int) -> list[int]:
+async def read_all(path: Path, size: int) -> list[int]:
     found, token = [], ""
     while True:
-        page = read_audit_page(path, AuditQuery(), page_size=size, page_token=token)
+        page = await read_audit_page(
+            FileAuditReader(path), AuditQuery(), page_size=size, page_token=token
+        )
         assert len(page.records) <= size
         found += numbers(page)
         token = page.next_page_token
@@ -48,37 +51,41 @@ def read_all(path: Path, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("padding", [0, 700, 40_000])
-def test_pages_over_files_and_blocks_have_each_record_once(tmp_path: Path, padding: int) -> None:
+async def test_pages_over_files_and_blocks_have_each_record_once(
+    tmp_path: Path, padding: int
+) -> None:
     path = tmp_path / "audit.jsonl"
     entries = [record(number, padding="x" * padding) for number in range(60)]
     write(path, *entries, size_bytes=100_000).close()
     for size in (1, 7, 100):
-        assert read_all(path, size) == list(range(59, -1, -1))
+        assert await read_all(path, size) == list(range(59, -1, -1))
 
 
-def test_a_page_token_survives_new_records_and_rotation(tmp_path: Path) -> None:
+async def test_a_page_token_survives_new_records_and_rotation(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     file = write(path, *(record(number) for number in range(5)), size_bytes=500)
-    first = read_audit_page(path, AuditQuery(), page_size=2)
+    first = await read_audit_page(FileAuditReader(path), AuditQuery(), page_size=2)
     assert numbers(first) == [4, 3]
     for number in range(5, 30):
         file.append(json.dumps(record(number)).encode() + b"\n")
     file.close()
-    second = read_audit_page(path, AuditQuery(), page_size=2, page_token=first.next_page_token)
+    second = await read_audit_page(
+        FileAuditReader(path), AuditQuery(), page_size=2, page_token=first.next_page_token
+    )
     assert numbers(second) == [2, 1]
 
 
-def test_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
+async def test_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     write(path, record(1)).close()
     with path.open("ab") as opened:
         opened.write(b"x" * 200_000 + b"\n\n[1]\n" + json.dumps(record(2)).encode() + b"\n")
         # A process is writing the rest.
         opened.write(b'{"number":3,"padding":"' + b"y" * 100_000)
-    assert read_all(path, 10) == [2, 1]
+    assert await read_all(path, 10) == [2, 1]
 
 
-def test_filters_select_records(tmp_path: Path) -> None:
+async def test_filters_select_records(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     acme = {"account": "acme"}
     write(
@@ -87,47 +94,55 @@ def test_filters_select_records(tmp_path: Path) -> None:
         record(2, action="key.add", outcome="denied", actor={"account": "other"}),
     ).close()
 
-    def select(**fields: str) -> list[int]:
-        return numbers(read_audit_page(path, AuditQuery(**fields), page_size=10))
+    async def select(**fields: str) -> list[int]:
+        return numbers(
+            await read_audit_page(FileAuditReader(path), AuditQuery(**fields), page_size=10)
+        )
 
-    assert select(account="acme") == select(action="task.*") == select(task="t") == [1]
-    assert select(outcome="denied") == select(since="2026-11-24T12:00:02.000000Z") == [2]
-    assert select(since="0001-01-01T00:00:00.000000Z") == [2, 1]
+    assert await select(account="acme") == [1]
+    assert await select(action="task.*") == await select(task="t") == [1]
+    assert await select(outcome="denied") == [2]
+    assert await select(since="2026-11-24T12:00:02.000000Z") == [2]
+    assert await select(since="0001-01-01T00:00:00.000000Z") == [2, 1]
 
 
-def test_an_unknown_token_and_no_log(tmp_path: Path) -> None:
+async def test_an_unknown_token_and_no_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with pytest.raises(InvalidArgumentError):
-        read_audit_page(path, AuditQuery(), page_size=1, page_token="x")
-    assert read_audit_page(path, AuditQuery(), page_size=1) == AuditPage([], [], "")
+        await read_audit_page(FileAuditReader(path), AuditQuery(), page_size=1, page_token="x")
+    assert await read_audit_page(FileAuditReader(path), AuditQuery(), page_size=1) == AuditPage(
+        [], [], ""
+    )
 
 
-def test_newer_records_are_those_after_a_position_also_after_a_rotation(tmp_path: Path) -> None:
+async def test_newer_records_are_those_after_a_position_also_after_a_rotation(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "audit.jsonl"
-    assert find_end(path) is None
+    assert await find_end(FileAuditReader(path)) is None
     file = write(path, record(1))
-    begin = read_newer_records(path, None)
+    begin = await read_newer_records(FileAuditReader(path), None)
     assert begin is not None
     assert numbers(begin) == [1]
-    assert list(begin.positions) == [find_end(path)]
+    assert list(begin.positions) == [await find_end(FileAuditReader(path))]
     file.append(b"".join(line(record(number)) for number in (2, 3)))
     path.rename(path.with_name("audit.000001.jsonl"))
     file.append(line(record(4)))
     file.close()
-    newer = read_newer_records(path, begin.positions[0])
+    newer = await read_newer_records(FileAuditReader(path), begin.positions[0])
     assert newer is not None
     assert numbers(newer) == [4, 3, 2]
     assert len(set(newer.positions)) == 3
-    nothing = read_newer_records(path, newer.positions[0])
+    nothing = await read_newer_records(FileAuditReader(path), newer.positions[0])
     assert nothing is not None
     assert not nothing.records
 
 
-def test_a_reader_far_behind_reads_a_page_again(tmp_path: Path) -> None:
+async def test_a_reader_far_behind_reads_a_page_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     file = write(path, record(1))
-    begin = find_end(path)
+    begin = await find_end(FileAuditReader(path))
     for number in range(10):
         file.append(line(record(number, object={"padding": "y" * 50_000})))
     file.close()
-    assert read_newer_records(path, begin) is None
+    assert await read_newer_records(FileAuditReader(path), begin) is None

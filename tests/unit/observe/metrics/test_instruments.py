@@ -8,9 +8,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
-    Histogram as HistogramData,
-)
-from opentelemetry.sdk.metrics.export import (
+    HistogramDataPoint,
     InMemoryMetricReader,
     MetricsData,
     NumberDataPoint,
@@ -18,8 +16,12 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from trunkline.observe.metrics.hot_histograms import HotHistogramReader
-from trunkline.observe.metrics.instruments import COMMIT_DURATION, INSTRUMENTS, RPC_SERVER_DURATION
+from trunkline.observe.metrics.histograms import HistogramReader
+from trunkline.observe.metrics.instruments import (
+    INSTRUMENTS,
+    RPC_CLIENT_DURATION,
+    RPC_SERVER_DURATION,
+)
 from trunkline.observe.metrics.kinds import Attribute, Counter, Gauge, Histogram, Instrument
 from trunkline.observe.metrics.prometheus import PrometheusMetrics
 from trunkline.observe.metrics.table import render_table
@@ -27,6 +29,7 @@ from trunkline.observe.metrics.table import render_table
 ROOT: Final = Path(__file__).parents[4]
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 AGENT = Attribute("agent", "the agent", limit=3)
+CALL = ("grpc", "test.v1.Things/Do", "OK", "", "host", 1)
 STATE = Attribute("state", "the state", frozenset({"on", "off"}))
 
 
@@ -121,39 +124,71 @@ def test_a_gauge_adds_up_the_objects_that_live() -> None:
 def test_a_histogram_measures_nothing_before_it_is_connected() -> None:
     histogram = Histogram("h", "s", "Times.", [STATE], buckets=[1, 2])
     histogram.record(1, "on")
-    assert read(histogram) == {}
+    assert histogram.read() == {}
 
 
-def commits(data: MetricsData) -> HistogramData:
-    """Return the distribution of the commits."""
+def test_values_of_a_histogram_beyond_the_limit_share_a_series() -> None:
+    histogram = Histogram("h", "s", "Times.", [AGENT], buckets=[1, 2])
+    histogram.connect(MeterProvider().get_meter("test"))
+    for number in range(1000):
+        histogram.record(1.5, f"agent-{number}")
+    counts = {values: series.counts for values, series in histogram.read().items()}
+    first = {(f"agent-{number}",): (0, 1, 0) for number in range(3)}
+    assert counts == {**first, ("other",): (0, 997, 0)}
+
+
+@pytest.mark.parametrize(
+    ("word", "count"), [("trace_based", 0), ("always_on", 1), ("always_off", 0)]
+)
+def test_the_filter_of_exemplars_is_the_standard_one(
+    word: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", word)
+    histogram = Histogram("h", "s", "Times.", [], buckets=[1, 2])
+    histogram.connect(MeterProvider().get_meter("test"))
+    # No span is recorded here.
+    histogram.record(1.5)
+    assert len(histogram.read()[()].exemplars) == (word == "always_on")
+
+
+def durations(data: MetricsData) -> HistogramDataPoint:
+    """Return the distribution of one method's calls."""
     for metric in data.resource_metrics[0].scope_metrics[0].metrics:
-        if metric.name == COMMIT_DURATION.name:
-            assert isinstance(metric.data, HistogramData)
-            return metric.data
+        if metric.name == RPC_CLIENT_DURATION.name:
+            (point,) = metric.data.data_points
+            assert isinstance(point, HistogramDataPoint)
+            return point
     raise AssertionError(data)
 
 
 @pytest.mark.parametrize("is_delta", [False, True])
-def test_hot_histograms_are_cumulative_or_differences(is_delta: bool) -> None:
+def test_exports_of_histograms_are_cumulative_or_differences(is_delta: bool) -> None:
     reader = InMemoryMetricReader()
-    provider = MeterProvider([reader])
-    counter = provider.get_meter("trunkline").create_counter("c")
-    hot = HotHistogramReader(is_delta=is_delta)
+    meter = MeterProvider([reader]).get_meter("trunkline")
+    counter = meter.create_counter("c")
+    RPC_CLIENT_DURATION.connect(meter)
+    histograms = HistogramReader(is_delta=is_delta)
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("test")
 
-    def export() -> tuple[int, float]:
+    def export() -> HistogramDataPoint:
         counter.add(1)
         data = reader.get_metrics_data()
         assert data is not None
-        (point,) = commits(hot.add_to(data)).data_points
+        point = durations(histograms.add_to(data))
         assert sum(point.bucket_counts) == point.count
-        return point.count, point.sum
+        return point
 
+    with tracer.start_as_current_span("work") as span:
+        RPC_CLIENT_DURATION.record(0.002, *CALL)
     before = export()
-    COMMIT_DURATION.record(0.002)
-    COMMIT_DURATION.record(1000)
+    RPC_CLIENT_DURATION.record(0.002, *CALL)
+    RPC_CLIENT_DURATION.record(1000, *CALL)
     after = export()
-    assert after[0] - (0 if is_delta else before[0]) == 2
-    assert after[1] - (0 if is_delta else before[1]) == pytest.approx(1000.002)
+    assert after.count - (0 if is_delta else before.count) == 2
+    assert after.sum - (0 if is_delta else before.sum) == pytest.approx(1000.002)
+    # An exemplar is in one export.
+    assert [one.span_id for one in before.exemplars] == [span.get_span_context().span_id]
+    assert not after.exemplars
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.postgres import PostgresDatabase, retry_while_away
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.artifacts.content import CHUNK_BYTES
-from trunkline.journal.artifacts.postgres.retries import retry_while_away
 
 if TYPE_CHECKING:
     import asyncpg

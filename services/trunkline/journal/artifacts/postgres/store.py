@@ -5,12 +5,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.postgres import PostgresDatabase, retry_while_away
 from trunkline.core.storable_texts import check_texts
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
 from trunkline.journal.artifacts.postgres.chunks import Chunks, DamagedContentError
-from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.postgres.tables import FILES
 from trunkline.journal.artifacts.postgres.writer import PostgresBlobWriter
 from trunkline.journal.artifacts.references import Reference, sanitize_filename

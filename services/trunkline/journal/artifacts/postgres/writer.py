@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from trunkline.core.postgres import Connection, PostgresDatabase, begin
+from trunkline.core.postgres import Connection, PostgresDatabase, begin, retry_while_away
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -23,7 +23,6 @@ from trunkline.journal.artifacts.blob_store import (
 )
 from trunkline.journal.artifacts.content import CHUNK_BYTES
 from trunkline.journal.artifacts.postgres.chunks import Chunks
-from trunkline.journal.artifacts.postgres.retries import retry_while_away
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.postgres.fence import fenced, hold_fence
 
