@@ -29,7 +29,7 @@ from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.store import JournalReader
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client import ChannelPool, Directory, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
@@ -263,7 +263,6 @@ def _find_canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaita
 @asynccontextmanager
 async def open_membership(  # noqa: PLR0913  collaborators and options, each by name
     host: TaskHost,
-    registry: RegistryClient,
     directory: Directory,
     *,
     address: str,
@@ -293,7 +292,7 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
             membership.update(describe())
 
     async with Membership(
-        registry, describe(), read_load=lambda: describe_load(host)
+        directory.registries, describe(), read_load=lambda: describe_load(host)
     ) as membership:
         takeover = Takeover(
             host,
@@ -377,8 +376,7 @@ async def join_mesh(
         ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
         JournalUnavailableError: the data directory can't be used.
     """
-    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
-    mesh = str(settings.mesh)
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh.first)
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         credentials = await stack.enter_async_context(open_credentials(settings))
@@ -389,11 +387,12 @@ async def join_mesh(
             )
             raise ConfigurationError("store", problem)
         channels = ChannelPool.from_settings(settings, credentials)
-        directory = Directory(channels, mesh)
+        directory = Directory(channels, *settings.mesh.addresses)
         agents = build_agents(directory)
         name = agents[0].card.name
         metrics = await stack.enter_async_context(export_signals(settings, name))
-        stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
+        target = MeshTarget(settings.mesh.addresses, credentials)
+        stack.callback(configure_tracing(name, mesh=target).shutdown)
         database = await stack.enter_async_context(open_database(settings))
         audit = await stack.enter_async_context(open_audit_log(settings, database, process=name))
         await stack.enter_async_context(channels)
@@ -416,11 +415,9 @@ async def join_mesh(
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
         # Calls to this process itself use its local address.
         channels.add_alias(advertised.with_bound_port(address), dial_address(address))
-        registry = RegistryClient(channels.get(mesh))
         membership = await stack.enter_async_context(
             open_membership(
                 host,
-                registry,
                 directory,
                 address=advertised.with_bound_port(address),
                 settings=settings,
@@ -431,6 +428,6 @@ async def join_mesh(
         ready = [{"agent": agent.card.name, "grpc": address, **metrics} for agent in agents]
         yield ServiceStatus(
             ready,
-            joined=membership.registered,
+            joined=membership.joined,
             failed=host.lost,
         )

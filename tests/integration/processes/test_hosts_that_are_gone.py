@@ -219,7 +219,6 @@ async def test_a_child_of_a_host_that_was_never_seen_is_canceled_at_once(tmp_pat
         await stack.enter_async_context(
             open_membership(
                 host,
-                mesh.registry,
                 mesh.directory,
                 address=address,
                 settings=settings,
