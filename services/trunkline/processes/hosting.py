@@ -26,7 +26,9 @@ from trunkline.core.settings import (
     read_options,
 )
 from trunkline.core.small_files import SmallFiles
-from trunkline.errors import ConfigurationError, PeerUnavailableError
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
+from trunkline.journal.events import parse_journal_id
+from trunkline.journal.store import JournalReader
 from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE
@@ -105,10 +107,15 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
         if is_remote:
             await _find_canceler(agents, name)(remote_id)
             return
-        if not directory.knows_task_host(task_id):
-            # The task may exist: its host may have been away since before this process started.
+        # The task may exist: its host may have been away since before this process started. If its
+        # journal is in the store that hosts share, any of them reaches the task.
+        is_known = directory.knows_task_host(task_id) or await _is_stored(reader, task_id)
+        try:
+            client = directory.client_for_task(task_id) if is_known else None
+        except TaskNotFoundError:
+            client = None
+        if client is None:
             raise PeerUnavailableError(task_id, "its host has not been on the mesh so far")
-        client = directory.client_for_task(task_id)
         await client.cancel_task(task_id, account=account, reason="its parent was canceled")
 
     async def answer_parent(
@@ -119,6 +126,7 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
 
     files = find_small_files(settings, database)
     names = {agent.card.name for agent in agents}
+    reader = await journals.open_reader()
     own = await journals.open_own(agents[0].card.name, names)
     if not own.is_new:
         directory.expect_service(TOOL_SERVICE)
@@ -138,12 +146,17 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
                 memory=own.memory,
                 audit=audit,
                 budgets=budgets,
-                reader=await journals.open_reader(),
+                reader=reader,
             ) as host,
         ):
             yield host
     finally:
         await own.journal.close()
+
+
+async def _is_stored(reader: JournalReader | None, task_id: str) -> bool:
+    """Return whether the journal of a task is in the store that hosts share, if there is one."""
+    return reader is not None and bool(await reader.find_leases({parse_journal_id(task_id)}))
 
 
 @asynccontextmanager
