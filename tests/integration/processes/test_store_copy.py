@@ -8,7 +8,9 @@ import asyncpg
 import pytest
 
 from harness.agents.inline_agents import texts
+from harness.journal.builders import completed, created, working
 from harness.journal.full_folder import CONTENT, CONVERSATION, STATE, make_full_folder
+from harness.journal.opening import open_journal
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND, CompletedCommand, run_command
 from harness.mesh.killable_agent import KillableAgent
@@ -17,6 +19,10 @@ from trunkline.conversations.sqlite import open_sqlite_memory
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.postgres.small_files import PostgresFiles
 from trunkline.core.settings import MessagingSettings
+from trunkline.errors import CursorExpiredError
+from trunkline.journal.events import build_draft
+from trunkline.journal.journal import Journal
+from trunkline.journal.postgres import PostgresCatalog
 from trunkline.messages.postgres_store import PostgresMessageStore
 from trunkline.processes.store_copy import copy_to_database
 from trunkline.processes.stored_tables import list_tables
@@ -137,6 +143,32 @@ def dump(path: Path) -> list[str]:
     """Return the rows of a file, without what says who has it."""
     with closing(sqlite3.connect(path)) as connection:
         return [line for line in connection.iterdump() if 'INTO "meta"' not in line]
+
+
+async def test_cursors_stay_valid_and_those_of_events_after_the_copy_are_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "data" / "journals" / "maker.db"
+    journal = open_journal(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [build_draft([working()])])
+    await journal.close()
+    # The mesh runs on for a while after this backup.
+    await run("backup", str(tmp_path / "backup"), "--data", str(tmp_path / "data"))
+    journal = open_journal(path)
+    epoch = journal.epoch
+    await journal.append(task_id, epoch, [build_draft([completed()])])
+    await journal.close()
+    async with new_database() as url, PostgresDatabase(url) as database:
+        await run("restore", str(tmp_path / "backup"), store=url)
+        store = await PostgresCatalog(database).open("maker")
+        journal = Journal(store, await store.list_unfinished())
+        await journal.check_cursor(task_id, 2, epoch)
+        await journal.append(task_id, journal.epoch, [build_draft([working()])])
+        with pytest.raises(CursorExpiredError):
+            await journal.check_cursor(task_id, 3, epoch)
+        await journal.close()
 
 
 async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_files(
