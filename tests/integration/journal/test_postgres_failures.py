@@ -465,6 +465,22 @@ async def test_statements_are_not_prepared_after_a_pooler_has_lost_one(url: str)
         await store.close()
 
 
+async def test_statements_are_not_prepared_after_a_pooler_has_mixed_up_their_names(
+    url: str,
+) -> None:
+    async with PostgresDatabase(url) as database:
+        ((name,),) = await database.fetch("SELECT name FROM pg_prepared_statements")
+        number = int(name.strip("_").split("_")[-1], 16)
+        for later in range(number + 1, number + 20):
+            # Another process at the same connection of a pooler does this.
+            other = " ".join(("PREPARE", f"__asyncpg_stmt_{later:x}__", "AS SELECT 1"))
+            await database.run(lambda connection, other=other: connection.execute(other))
+        assert await database.fetchrow("SELECT 2")
+        store = await PostgresCatalog(database).open("pooled")
+        assert await commits(store, 1)
+        await store.close()
+
+
 async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(
     server: PostgresServer, catalog_of_server: PostgresCatalog
 ) -> None:

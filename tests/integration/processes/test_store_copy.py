@@ -180,6 +180,8 @@ async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_file
         await run("copy", str(tmp_path / "data"), first)
         connection = await asyncpg.connect(first)
         await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
+        async with PostgresDatabase(first) as database:
+            await PostgresFiles(database).write("identity/revoked", b"x")
         await connection.close()
         made = await run("backup", str(backup), store=first)
         restored = await run("restore", str(backup), store=second)
@@ -216,6 +218,18 @@ async def test_a_check_names_a_task_of_a_database_whose_events_are_damaged(tmp_p
     assert "maker: DAMAGED: task " in found.out
     assert "is damaged" in refused.err
     assert not (tmp_path / "backup").exists()
+
+
+async def test_a_check_names_a_damaged_file_of_a_database(tmp_path: Path) -> None:
+    await make_full_folder(tmp_path / "data")
+    async with new_database() as url:
+        await run("copy", str(tmp_path / "data"), url)
+        connection = await asyncpg.connect(url)
+        await connection.execute("UPDATE trunkline_blob_chunks SET body = 'x' WHERE position = 0")
+        await connection.close()
+        found = await run("check", store=url)
+    assert found.exit == 1
+    assert " is damaged; " in found.out
 
 
 async def test_a_copy_that_fails_leaves_the_database_empty(

@@ -361,6 +361,8 @@ def _copy_to_folder(
             )
         )
         report.events = _require_sound(unfinished)
+        if report.damage:
+            raise ConfigurationError("store", f"is damaged: {report.damage[0]}")
         # An existing target is empty, and rename() replaces it.
         unfinished.rename(folder)
     except OSError as error:
@@ -409,9 +411,12 @@ def _check_store(settings: Settings) -> list[dict[str, Any]]:
     async def check(database: "PostgresDatabase") -> list[dict[str, Any]]:
         reports = []
         async with aclosing(check_journals(database, bucket=open_bucket(settings))) as copies:
-            async for path in copies:
+            async for path, damage in copies:
                 report = await asyncio.to_thread(check_database, path, path.parent.parent, None)
-                reports.append({**report, "file": path.stem})
+                # They were not copied, so the copy lacks them.
+                missing = {line.replace(" is damaged", " is missing") for line in damage}
+                problems = [*damage, *(line for line in report["problems"] if line not in missing)]
+                reports.append({**report, "file": path.stem, "problems": problems})
         return reports
 
     return asyncio.run(_use_database(settings, check))
@@ -429,7 +434,7 @@ def print_copy(report: "CopyReport", *, as_json: bool, done: str) -> None:
     if report.files:
         print(f"{report.files} files, {format_size(report.file_bytes)}")
     for name in report.left_out:
-        print(f"not in a data directory, kept in postgresql: {name}")
+        print(f"{name}: only for a database, in the folder postgresql")
 
 
 def load_settings(data: Path | None, *, store: str | None = None) -> Settings:

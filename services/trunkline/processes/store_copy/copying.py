@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -38,6 +38,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.artifacts.postgres import PostgresBlobStore
+from trunkline.journal.artifacts.postgres.chunks import DamagedContentError
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.clock import Clock, ClockReading
 from trunkline.journal.postgres.lease_clock import read_lease_clock
@@ -53,8 +54,10 @@ from trunkline.processes.store_copy.tables import (
     CHECKPOINTS,
     JOURNAL_FOLDER,
     JOURNAL_TABLES,
+    MESSAGES_FILE,
     OTHERS,
     PASSING,
+    SELECT_OTHER_SMALL_FILES,
     SELECT_SMALL_FILES,
     SHARED_FILES,
     SMALL_FILES,
@@ -67,6 +70,7 @@ from trunkline.processes.stored_tables import SCHEMAS, list_tables, migrate, pla
 if TYPE_CHECKING:
     import asyncpg
 
+    from trunkline.journal.artifacts import Blob
     from trunkline.journal.artifacts.postgres.objects import ObjectBucket
 
 # The rows of one insertion.
@@ -98,6 +102,8 @@ class CopyReport:
     """The rows of each kind, such as `tasks`."""
     files: int = 0
     file_bytes: int = 0
+    damage: list[str] = field(default_factory=list)
+    """A line for each damaged file, which was not copied."""
     left_out: list[str] = field(default_factory=list)
     """What was not copied, for people."""
 
@@ -158,8 +164,8 @@ async def copy_to_folder(
 
 async def check_journals(
     database: PostgresDatabase, *, bucket: "ObjectBucket | None" = None
-) -> AsyncGenerator[Path]:
-    """Yield the path of a copy of each journal, which is deleted after its turn.
+) -> AsyncGenerator[tuple[Path, list[str]]]:
+    """Yield a copy of each journal, which is deleted after its turn, and what is wrong with files.
 
     So a check of a journal is the same in files and in a database.
 
@@ -171,9 +177,11 @@ async def check_journals(
     async with _snapshot(database) as connection:
         for row in await connection.fetch(_SELECT_JOURNALS):
             with TemporaryDirectory(prefix="trunkline-check-") as folder:
-                yield await _copy_journal_out(
-                    database, connection, row, Path(folder), CopyReport(), bucket
+                report = CopyReport()
+                path = await _copy_journal_out(
+                    database, connection, row, Path(folder), report, bucket
                 )
+                yield path, report.damage
 
 
 async def copy_to_database(
@@ -192,10 +200,10 @@ async def copy_to_database(
         raise ConfigurationError(str(folder), problem)
     await migrate(database)
     report = CopyReport()
-    paths = sorted((folder / JOURNAL_FOLDER).glob("*.db"))
+    paths = _list_files(folder, f"{JOURNAL_FOLDER}/*.db")
     with contextlib.ExitStack() as locks:
         if must_be_stopped:
-            for path in paths:
+            for path in (*paths, *_list_files(folder, MESSAGES_FILE)):
                 locks.enter_context(contextlib.closing(FileLock.acquire(path)))
         async with _connect(database) as connection, connection.transaction():
             await _require_empty(database, connection)
@@ -236,15 +244,18 @@ async def _copy_journal_out(
         reference = Reference(row["task_id"], row["blob_id"])
         content = blobs.read(reference)
         try:
-            blob = await target.put(
+            blob: Blob | None = await target.put(
                 reference, content, media_type=row["media_type"], filename=row["filename"]
             )
         except ArtifactNotFoundError:
             continue  # Retention deleted its task meanwhile.
+        except DamagedContentError:
+            blob = None
         finally:
             await content.aclose()
-        if blob.sha256 != row["sha256"]:
-            raise _differs(f"file {reference.blob_id} of task {reference.task_id}", path)
+        if blob is None or blob.sha256 != row["sha256"]:
+            report.damage.append(f"task {reference.task_id}: file {reference.blob_id} is damaged")
+            continue
         report.files += 1
         report.file_bytes += blob.size_bytes
     report.journals += 1
@@ -449,17 +460,12 @@ async def _copy_others_out(
     others.mkdir(mode=0o700)
     versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
     (others / _VERSIONS).write_text(versions)
-    for table in _list_others():
+    for table, query in _select_others().items():
         with (others / table).open("xb") as file:
-            tag = await connection.copy_from_query(
-                " ".join(("SELECT * FROM", table)), output=file, format="binary"
-            )
-        report.left_out.append(f"{table}: {tag.split()[-1]} rows")
-    ((records,),) = await connection.fetch(
-        "SELECT count(*) FROM trunkline_small_files WHERE path LIKE 'identity/%'"
-    )
-    if records:
-        report.left_out.append(f"trunkline_small_files: {records} records of identity")
+            tag = await connection.copy_from_query(query, output=file, format="binary")
+        count = int(tag.split()[-1])
+        if count:
+            report.left_out.append(f"{count} rows of {table}")
 
 
 async def _copy_others_in(
@@ -473,18 +479,22 @@ async def _copy_others_in(
     if versions != ours:
         problem = f"has tables of the versions {versions}, and this program of {ours}; restore it "
         raise ConfigurationError(str(others), f"{problem}with the program that made it")
-    for table in _list_others():
+    for table in _select_others():
         # Some tables have a first row from their creation.
-        await connection.execute(" ".join(("DELETE FROM", table)))
+        if table not in OTHERS:
+            await connection.execute(" ".join(("DELETE FROM", table)))
         with (others / table).open("rb") as file:
             tag = await connection.copy_to_table(table, source=file, format="binary")
         report.add(table, int(tag.split()[-1]))
 
 
-def _list_others() -> Sequence[str]:
-    """Return the tables that have no file in a data directory."""
+def _select_others() -> dict[str, str]:
+    """Return the tables that have no file in a data directory, each with the query of its rows."""
     known = {table.postgres for table in _TABLES} | OTHERS | PASSING
-    return [table for table in list_tables() if table not in known]
+    others = {
+        table: " ".join(("SELECT * FROM", table)) for table in list_tables() if table not in known
+    }
+    return {**others, "trunkline_small_files": SELECT_OTHER_SMALL_FILES}
 
 
 async def _require_version(database: PostgresDatabase) -> None:
@@ -546,6 +556,10 @@ def _create(path: Path, schema: Schema | None = None) -> Iterator[sqlite3.Connec
             schema.prepare(connection, path)
         with transaction(connection):
             yield connection
+
+
+def _list_files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern))
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
