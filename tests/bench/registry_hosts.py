@@ -36,13 +36,12 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import read_line, running_process
 from trunkline.core.backoff import Backoff
 from trunkline.errors import TrunklineError
-from trunkline.mesh.client import ChannelPool, RegistryClient
-from trunkline.v1 import agent_card_pb2, registry_service_pb2
+from trunkline.mesh.client import ChannelPool, MeshChannel, RegistryClient
+from trunkline.v1 import agent_card_pb2, registry_service_pb2, registry_service_pb2_grpc
 
-_LEASE_S: Final = 10.0
 _RENEWALS_S: Final = 20.0
 _CHANGES: Final = 5
-_CONCURRENT: Final = 50
+_CONCURRENT: Final = 8
 _REGISTRY: Final = "registry"
 _DESCRIPTION: Final = "Answers questions about a subject, of which it knows much. " * 4
 
@@ -72,10 +71,19 @@ class Mesh:
     """A registry, and the hosts and watchers that are simulated at it."""
 
     def __init__(
-        self, system: System, clients: Sequence[RegistryClient], group: asyncio.TaskGroup
+        self,
+        system: System,
+        channels: Sequence[MeshChannel],
+        group: asyncio.TaskGroup,
+        *,
+        lease_s: float,
     ) -> None:
         self.system = system
-        self.clients = clients
+        self._renewal_s = lease_s / 3
+        self.clients = [RegistryClient(channel) for channel in channels]
+        self._stubs = [
+            registry_service_pb2_grpc.RegistryServiceStub(channel) for channel in channels
+        ]
         self._group = group
         self._hosts = 0
         self.turns = 0
@@ -127,17 +135,22 @@ class Mesh:
             task.cancel()
 
     async def _renew(self, number: int) -> None:
-        client, backoff = self.clients[number % len(self.clients)], Backoff()
+        backoff = Backoff()
         while True:
             try:
-                await client.hold_lease(
-                    f"host{number}",
-                    every_s=_LEASE_S / 3,
-                    read_load=lambda: registry_service_pb2.HostLoad(open_turns=self.turns),
-                )
+                await self._stubs[number % len(self._stubs)].HoldLease(self._renewals(number))
             except TrunklineError as error:
                 print(f"host {number}: {error}", file=sys.stderr)
                 await backoff.pause()
+
+    async def _renewals(self, number: int) -> AsyncIterator[registry_service_pb2.HoldLeaseRequest]:
+        """Yield renewals, as a host does whose machine has a clock of its own."""
+        while True:
+            await asyncio.sleep(self._renewal_s)
+            yield registry_service_pb2.HoldLeaseRequest(
+                host_id=f"host{number}",
+                load=registry_service_pb2.HostLoad(open_turns=self.turns),
+            )
 
 
 def _host(number: int) -> registry_service_pb2.Host:
@@ -155,24 +168,26 @@ def _host(number: int) -> registry_service_pb2.Host:
 
 
 @asynccontextmanager
-async def _open(folder: Path, connections: int) -> AsyncIterator[Mesh]:
+async def _open(folder: Path, connections: int, lease_s: float) -> AsyncIterator[Mesh]:
     command = (
         sys.executable, "-m", "trunkline.cli", "serve", "registry",
         "--mesh", "127.0.0.1:0", "--data", str(folder),
     )  # fmt: skip
-    environment = {**AS_USUAL, "TRUNKLINE_LEASE_S": str(_LEASE_S)}
+    environment = {**AS_USUAL, "TRUNKLINE_LEASE_S": str(lease_s)}
     await asyncio.to_thread(folder.mkdir)
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(
             running_process(*command, cwd=folder, environment=environment)
         )
         address = (await read_line(process, "ready "))["mesh"]
-        clients = []
+        channels = []
         for _ in range(connections):
             pool = await stack.enter_async_context(ChannelPool(mesh_credentials()))
-            clients.append(RegistryClient(pool.get(address)))
+            channels.append(pool.get(address))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        mesh = Mesh(System(_REGISTRY, address, {_REGISTRY: process.pid}), clients, group)
+        mesh = Mesh(
+            System(_REGISTRY, address, {_REGISTRY: process.pid}), channels, group, lease_s=lease_s
+        )
         stack.callback(mesh.end)
         yield mesh
 
@@ -184,18 +199,19 @@ async def _cost(mesh: Mesh, work: Callable[[], Coroutine[Any, Any, object]]) -> 
     return used_s(mesh.system, before), time.monotonic() - started_s
 
 
-async def _measure(folder: Path, hosts: int, watchers: int, connections: int) -> list[str]:
+async def _measure(folder: Path, hosts: int, options: argparse.Namespace) -> list[str]:
     """Return the cells of a number of hosts."""
-    async with _open(folder, connections) as mesh:
+    watchers, lease_s = options.watchers, options.lease
+    async with _open(folder, options.connections, lease_s) as mesh:
         await mesh.add_hosts(1)
         before_bytes = mesh.system.rss_bytes()[_REGISTRY]
         cpu_s, elapsed_s = await _cost(mesh, lambda: mesh.add_hosts(hosts - 1))
         cells = [f"{hosts:,}", f"{cpu_s / (hosts - 1) * 1e3:.2f} ms, all in {elapsed_s:.1f} s"]
         # Until the list is complete, and the hosts are saved.
-        await asyncio.sleep(_LEASE_S)
+        await asyncio.sleep(lease_s)
         host_bytes = (mesh.system.rss_bytes()[_REGISTRY] - before_bytes) / hosts
         cpu_s, elapsed_s = await _cost(mesh, lambda: asyncio.sleep(_RENEWALS_S))
-        renewals = hosts * elapsed_s / (_LEASE_S / 3)
+        renewals = hosts * elapsed_s / (lease_s / 3)
         cells.append(f"{cpu_s / renewals * 1e6:.0f} µs, {100 * cpu_s / elapsed_s:.0f} % of a core")
         live = len(await mesh.clients[0].list_agents())
         assert live == hosts, f"{live} of {hosts} hosts have their leases"
@@ -237,6 +253,7 @@ async def main() -> None:
     parser.add_argument("--hosts", nargs="*", type=int, default=[100, 1000])
     parser.add_argument("--watchers", type=int, default=20)
     parser.add_argument("--connections", type=int, default=20)
+    parser.add_argument("--lease", type=float, default=10.0, help="seconds")
     options = parser.parse_args()
     load_before = load()
     head = (
@@ -246,11 +263,10 @@ async def main() -> None:
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         for hosts in options.hosts:
-            cells = await _measure(
-                Path(folder) / str(hosts), hosts, options.watchers, options.connections
-            )
+            cells = await _measure(Path(folder) / str(hosts), hosts, options)
             print(f"| {' | '.join(cells)} |", flush=True)
-    print(f"\n{describe_environment(load_before)}, {options.watchers} watchers")
+    environment = describe_environment(load_before)
+    print(f"\n{environment}, {options.watchers} watchers, lease {options.lease:g} s")
 
 
 if __name__ == "__main__":

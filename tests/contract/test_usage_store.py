@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.a2a.sse_client import PATIENCE_S
-from harness.journal.postgres_server import PostgresServer, new_database
+from harness.journal.postgres_server import PostgresServer, blocking_database
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import LimitSettings, Settings
 from trunkline.errors import (
@@ -33,12 +33,8 @@ ACME = Subject("acme")
 @pytest.fixture(params=["sqlite", "postgres"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
     with ExitStack() as stack:
-        store = ""
-        if request.param == "postgres":
-            runner = stack.enter_context(asyncio.Runner())
-            database = new_database()
-            store = runner.run(database.__aenter__())
-            stack.callback(lambda: runner.run(database.__aexit__(None, None, None)))
+        is_stored = request.param == "postgres"
+        store = stack.enter_context(blocking_database()) if is_stored else ""
         yield Settings(data_dir=tmp_path, store=store)
 
 

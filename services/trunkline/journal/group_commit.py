@@ -1,7 +1,7 @@
 """Builds one commit of all pending writes. It assigns sequences, and computes rows and keys."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -76,7 +76,7 @@ class PendingAppend(NamedTuple):
 
     task_id: str
     drafts: Sequence[Draft]
-    receiver: asyncio.Future[int]
+    receiver: asyncio.Future[int] | DraftSource
 
 
 class PendingCreate(NamedTuple):
@@ -176,10 +176,12 @@ class CommitBuilder:
     """Builds one commit. Call `add` for each write, store `group`, call `resolve` or `fail`.
 
     No other commit of the journal is stored after `committed` was read and before `group` is.
+    Another journal may claim a key meanwhile; see `rebuild`.
     """
 
     def __init__(self, committed: CommittedState, *, epoch: int, time_ns: int, age_ns: int) -> None:
         self.group: CommitGroup = CommitGroup()
+        self._epoch = epoch
         self._sealer = BatchSealer(epoch=epoch, time_ns=time_ns)
         self._time_ns = time_ns
         self._age_ns = age_ns
@@ -190,15 +192,16 @@ class CommitBuilder:
         self._rows: dict[str, TaskRow] = {}
         self._keys: dict[str, SubmissionKey] = {}
         self._aliases: dict[AliasName, str] = {}
-        self._results: list[tuple[str, Receiver, object]] = []
+        self._results: list[tuple[Pending, object]] = []
 
     def add(self, pending: Pending) -> None:
         """Add a pending write. If it is invalid, only this write fails, at once."""
         try:
             if isinstance(pending, PendingDrafts):
-                result: object = self._append(pending.task_id, pending.receiver.take())
-            elif isinstance(pending, PendingAppend):
-                result = self._append(pending.task_id, pending.drafts)
+                task_id, source = pending
+                pending = PendingAppend(task_id, source.take(), source)
+            if isinstance(pending, PendingAppend):
+                result: object = self._append(pending.task_id, pending.drafts)
             elif isinstance(pending, PendingCreate):
                 result = self._create(pending)
             elif isinstance(pending, PendingAlias):
@@ -209,18 +212,39 @@ class CommitBuilder:
         except Exception as error:  # noqa: BLE001  The waiting caller gets any error.
             fail_write(pending.receiver, error)
         else:
-            self._results.append((pending.task_id, pending.receiver, result))
+            self._results.append((pending, result))
+
+    def rebuild(self, failed: Container[int]) -> "CommitBuilder":
+        """Return a builder of the same writes, after `committed` was read again.
+
+        Writes that have failed are left out, also those whose `id` is in `failed`.
+        """
+        rebuilt = CommitBuilder(
+            self._committed, epoch=self._epoch, time_ns=self._time_ns, age_ns=self._age_ns
+        )
+        for write, _ in self._results:
+            if id(write) not in failed:
+                rebuilt.add(write)
+        return rebuilt
+
+    @property
+    def keyed_creates(self) -> list[PendingCreate]:
+        """The writes that create a task with an idempotency key."""
+        return [
+            write for write, _ in self._results if isinstance(write, PendingCreate) and write.key
+        ]
 
     def resolve(self) -> None:
         """Set the results of all writes, after the group was written."""
-        for _, receiver, result in self._results:
-            if not receiver.done():
-                receiver.set_result(result)  # type: ignore[arg-type]  # each its own type
+        for write, result in self._results:
+            if not write.receiver.done():
+                write.receiver.set_result(result)  # type: ignore[arg-type]  # each its own type
 
     def fail(self, error: BaseException) -> None:
         """Set an error on all writes, after the write of the group failed."""
-        for task_id, receiver, _ in self._results:
-            fail_write(receiver, FencedError(task_id) if isinstance(error, FencedError) else error)
+        for write, _ in self._results:
+            is_fenced = isinstance(error, FencedError)
+            fail_write(write.receiver, FencedError(write.task_id) if is_fenced else error)
 
     def _append(self, task_id: str, drafts: Sequence[Draft]) -> int:
         row = old_row = self._row(task_id)

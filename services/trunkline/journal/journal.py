@@ -38,7 +38,13 @@ from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.measurements import count_failed_commit, record_commit
 from trunkline.journal.retention import Retention
 from trunkline.journal.side_tables import AliasTable, WebhookTable
-from trunkline.journal.store import JournalStore, OrphanedChild, TaskRow, WebhookRow
+from trunkline.journal.store import (
+    JournalStore,
+    KeyClaimedError,
+    OrphanedChild,
+    TaskRow,
+    WebhookRow,
+)
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.tail import Tails
 from trunkline.journal.task_reader import READ_BYTES, Batches, TaskReader
@@ -452,22 +458,26 @@ class Journal(TaskReader):
         )
         for write in pending:
             commit.add(write)
-        group = commit.group
-        if group.is_empty:
-            commit.resolve()
+        while not (group := commit.group).is_empty:
+            started_s = perf_counter()
+            try:
+                await self._store.commit(group)
+            except Exception as error:  # noqa: BLE001  The waiting callers get any error.
+                if isinstance(error, KeyClaimedError):
+                    failed = await self._look_up(commit.keyed_creates, committed, age_ns)
+                    commit = commit.rebuild(failed)
+                    if len(commit.group.keys) < len(group.keys):
+                        continue
+                count_failed_commit(error)
+                commit.fail(error)
+            else:
+                written_s = perf_counter()
+                self._publish(commit)
+                record_commit(group, since_s=since_s, started_s=started_s, written_s=written_s)
+            if group.created or group.changed or self._store.needs_checkpoint:
+                self._maintenance.schedule()
             return
-        started_s = perf_counter()
-        try:
-            await self._store.commit(group)
-        except Exception as error:  # noqa: BLE001  The waiting callers get any error.
-            count_failed_commit(error)
-            commit.fail(error)
-        else:
-            written_s = perf_counter()
-            self._publish(commit)
-            record_commit(group, since_s=since_s, started_s=started_s, written_s=written_s)
-        if group.created or group.changed or self._store.needs_checkpoint:
-            self._maintenance.schedule()
+        commit.resolve()
 
     async def _look_up(
         self, writes: Sequence[Pending], committed: CommittedState, age_ns: int

@@ -10,7 +10,12 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
 from trunkline.core.task_states import TERMINAL, StateValue
+from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
+
+
+class KeyClaimedError(JournalUnavailableError):
+    """Another journal has claimed an idempotency key of a commit. Nothing is stored."""
 
 
 class TaskRow(NamedTuple):
@@ -272,14 +277,18 @@ class JournalStore(CommittedTasks, Protocol):
         ...
 
     async def commit(self, group: CommitGroup) -> None:
-        """Write the group in one transaction."""
+        """Write the group in one transaction.
+
+        Raises:
+            KeyClaimedError: another journal has claimed a key of the group.
+        """
         ...
 
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:
         """Return those idempotency keys that are known and not expired at the age `now_ns`.
 
         A store that several hosts share has one task for each key, so the task may be in another
-        journal. A commit that uses such a key raises JournalUnavailableError.
+        journal.
         """
         ...
 

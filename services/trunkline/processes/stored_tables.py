@@ -6,6 +6,7 @@ from typing import Final
 
 from trunkline.conversations.postgres import CONVERSATIONS
 from trunkline.core.postgres import PostgresDatabase, Schema
+from trunkline.core.postgres.document_tables import DOCUMENTS
 from trunkline.core.postgres.small_files import SMALL_FILES
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.artifacts.postgres.tables import FILES
@@ -25,6 +26,7 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     USAGE,
     AUDIT,
     SPANS,
+    DOCUMENTS,
 )
 """The tables of all stores, in the order in which they can be created."""
 _CREATES: Final = re.compile(r"\s*CREATE TABLE (?:IF NOT EXISTS )?(\w+)")

@@ -1,20 +1,18 @@
 """The usage of all hosts of a mesh in PostgreSQL."""
 
-import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from trunkline.core.postgres import PostgresDatabase, Schema
+from trunkline.core.postgres.blocking import BlockingDatabase
 from trunkline.core.postgres.columns import split_columns
 from trunkline.errors import JournalUnavailableError
 from trunkline.tasks.usage_store import Subject, Usage, UsageRecord, oldest_periods, periods
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 USAGE: Final = Schema(
     "usage",
@@ -66,13 +64,9 @@ class PostgresUsageStore:
     """
 
     def __init__(self, database: PostgresDatabase, *, timeout_s: float = _TIMEOUT_S) -> None:
-        """Use a database that nothing else uses. `close` closes it.
-
-        A call fails after `timeout_s` seconds, also if the network swallows all packets.
-        """
-        self._timeout_s = timeout_s
+        """Use a database that nothing else uses; see `BlockingDatabase`."""
         self._database = database
-        self._runner = asyncio.Runner()
+        self._blocking = BlockingDatabase(database, timeout_s=timeout_s)
         self._host = ""
         self._day = ""
         self._totals: dict[tuple[str, Subject], Usage] = {}
@@ -91,13 +85,13 @@ class PostgresUsageStore:
                 before = self._totals.get(key, Usage())
                 self._totals[key] = Usage(*map(sum, zip(before, usage, strict=True)))
                 self._unsaved.add(key)
-        self._run(self._save())
+        self._blocking.run(self._save())
         if is_new_day:
-            self._run(self._delete_old(now))
+            self._blocking.run(self._delete_old(now))
 
     def read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
         """Return the usage in periods by subjects; see `UsageStore`."""
-        return self._run(self._read(keys))
+        return self._blocking.run(self._read(keys))
 
     def list_usage(self, now: datetime) -> list[tuple[str, Subject, Usage]]:
         """Return the usage of all hosts in the day and the month of a time.
@@ -105,21 +99,17 @@ class PostgresUsageStore:
         Raises:
             JournalUnavailableError: the usage can't be read.
         """
-        return self._run(self._list(now))
+        return self._blocking.run(self._list(now))
 
     def close(self) -> None:
         """Write what is not written yet, and close the database; see `UsageStore`."""
         try:
-            self._run(self._end())
+            if self._unsaved:
+                self._blocking.run(self._save())
         except JournalUnavailableError as error:
             logger.error("budget.not_recorded", extra={"problem": error.problem})
         finally:
-            self._runner.close()
-
-    async def _end(self) -> None:
-        async with self._database:
-            if self._unsaved:
-                await self._save()
+            self._blocking.close()
 
     async def _save(self) -> None:
         keys = list(self._unsaved)
@@ -153,14 +143,3 @@ class PostgresUsageStore:
     async def _delete_old(self, now: datetime) -> None:
         for oldest in oldest_periods(now):
             await self._database.fetch(_DELETE, len(oldest), oldest)
-
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._runner.run(self._finish_in_time(work))
-
-    async def _finish_in_time(self, work: Coroutine[Any, Any, _T]) -> _T:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await work
-        except TimeoutError:
-            problem = f"it did not answer within {self._timeout_s:g} s"
-            raise JournalUnavailableError(self._database.name, problem) from None

@@ -22,7 +22,6 @@ from trunkline.cli.usage import QuestionCommand
 from trunkline.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trunkline.core.encryption import Cipher
     from trunkline.core.settings import Settings
     from trunkline_agents.research.documents.store import DocumentStore
     from trunkline_agents.research.documents.vectors import VectorIndex
@@ -40,12 +39,11 @@ Limit = Annotated[int, option(None, "How many passages.", min=1, max=20, show_de
 def add_paths(paths: Paths, data: DataOption = None, *, json: JsonOption = False) -> ExitCode:
     """Add Markdown, text, HTML and PDF. Earlier versions are replaced. Exits 1 if a file fails."""
     from trunkline_agents.research.documents.adding import add_documents
-    from trunkline_agents.research.documents.store import DocumentStore
-    from trunkline_agents.research.settings import documents_path
+    from trunkline_agents.research.documents.opening import open_documents
 
-    settings = _load_settings(data, uses={"data_dir", "embeddings", "models"})
+    settings = _load_settings(data, uses={"embeddings", "models"})
     index = _open_index(settings)
-    with DocumentStore.open(documents_path(settings.data_dir), _open_cipher(settings)) as store:
+    with open_documents(settings) as store:
         report = add_documents(
             store, paths, index=index, on_file=lambda name: print_progress(f"reading {name}")
         )
@@ -70,7 +68,7 @@ def add_paths(paths: Paths, data: DataOption = None, *, json: JsonOption = False
 @command(docs, "list")
 def list_all(data: DataOption = None, *, json: JsonOption = False) -> None:
     """List the documents."""
-    store = _open_existing(_load_settings(data, uses={"data_dir"}))
+    store = _open_existing(_load_settings(data))
     documents = []
     if store is not None:
         with store:
@@ -99,7 +97,7 @@ def remove_paths(paths: Paths, data: DataOption = None, *, json: JsonOption = Fa
     from trunkline_agents.research.documents.adding import find_documents
 
     removed: dict[str, str] = {}
-    store = _open_existing(_load_settings(data, uses={"data_dir"}))
+    store = _open_existing(_load_settings(data))
     with store or nullcontext():
         for path in paths:
             documents = find_documents(store, path) if store else []
@@ -125,7 +123,7 @@ def search_passages(
     """Show the passages that the agent would be given. Exits 1 if nothing fits."""
     from trunkline_agents.research.documents.search import search_documents
 
-    settings = _load_settings(data, uses={"data_dir", "embeddings", "models"})
+    settings = _load_settings(data, uses={"embeddings", "models"})
     store = _open_existing(settings)
     hits = []
     if store is not None:
@@ -143,24 +141,18 @@ def search_passages(
     return ExitCode.OK if hits else ExitCode.FAILED
 
 
-def _load_settings(data: Path | None, *, uses: Collection[str]) -> "Settings":
+def _load_settings(data: Path | None, *, uses: Collection[str] = ()) -> "Settings":
     from trunkline.core.encryption import KEY_SETTINGS
 
-    return load_command_settings({"data_dir": data}, uses={*uses, *KEY_SETTINGS})
+    return load_command_settings(
+        {"data_dir": data}, uses={"data_dir", "store", *uses, *KEY_SETTINGS}
+    )
 
 
 def _open_existing(settings: "Settings") -> "DocumentStore | None":
-    from trunkline_agents.research.documents.store import DocumentStore
-    from trunkline_agents.research.settings import documents_path
+    from trunkline_agents.research.documents.opening import open_existing_documents
 
-    return DocumentStore.open_existing(documents_path(settings.data_dir), _open_cipher(settings))
-
-
-def _open_cipher(settings: "Settings") -> "Cipher | None":
-    from trunkline_agents.research.settings import DOCUMENTS_FILE, open_documents_key
-
-    key = open_documents_key(settings)
-    return None if key is None else key.cipher(name=DOCUMENTS_FILE)
+    return open_existing_documents(settings)
 
 
 def _open_index(settings: "Settings") -> "VectorIndex | None":

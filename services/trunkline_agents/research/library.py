@@ -12,8 +12,10 @@ from trunkline.errors import (
     ModelUnavailableError,
     TrunklineError,
 )
+from trunkline_agents.research.documents.opening import open_database_documents
 from trunkline_agents.research.documents.passages import SearchHit
 from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.documents.vectors import VectorIndex
 from trunkline_agents.research.sources import TEXT_CHARS, SearchResult, Source
@@ -23,13 +25,19 @@ _RETRY_AFTER_S = 30.0
 
 
 class DocumentLibrary:
-    """The documents in one file, which may be created and changed while the server runs."""
+    """The documents of a mesh, which may be created and changed while the server runs."""
 
     def __init__(
-        self, path: Path, model: EmbeddingModel | None = None, cipher: Cipher | None = None
+        self,
+        path: Path,
+        model: EmbeddingModel | None = None,
+        cipher: Cipher | None = None,
+        *,
+        database_url: str = "",
     ) -> None:
-        """Use a file. With a cipher, it is encrypted."""
+        """Use a file, which is encrypted with a cipher, or the database of a URL."""
         self._path = path
+        self._database_url = database_url
         self._model = model
         self._cipher = cipher
         self._store: DocumentStore | None = None
@@ -55,7 +63,7 @@ class DocumentLibrary:
         store = self._open_store()
         if store is None:
             raise _no_documents_error()
-        ((count,),) = store.query("SELECT count(*) FROM documents")
+        count = store.count_documents()
         if not count:
             raise _no_documents_error()
         hits, unavailable = self._search_store(store, query, limit)
@@ -72,12 +80,16 @@ class DocumentLibrary:
 
         The store stays open, because decrypting all documents takes a while.
         """
+        if self._database_url:
+            if self._store is None:
+                self._store = open_database_documents(self._database_url)
+            return self._store
         inode = self._path.stat().st_ino if self._path.is_file() else 0
         if self._store is not None and inode != self._inode:
             self._store.close()
             self._store = None
         if self._store is None:
-            self._store = DocumentStore.open_existing(self._path, self._cipher)
+            self._store = SqliteDocumentStore.open_existing(self._path, self._cipher)
             self._inode = inode
         return self._store
 

@@ -28,6 +28,7 @@ from trunkline_agents.research.library import DocumentLibrary
 from trunkline_agents.research.settings import (
     COMMAND,
     DOCUMENTS_KEY_VARIABLE,
+    DOCUMENTS_STORE_VARIABLE,
     EMBEDDINGS_VARIABLE,
     TAVILY_VARIABLE,
     documents_path,
@@ -201,7 +202,12 @@ def main() -> None:
         derived = DerivedKey.parse(key, where=DOCUMENTS_KEY_VARIABLE)
         cipher = derived.cipher(name=str(options.documents))
     tools = ResearchTools(
-        DocumentLibrary(options.documents, model if model.name else None, cipher),
+        DocumentLibrary(
+            options.documents,
+            model if model.name else None,
+            cipher,
+            database_url=os.environ.get(DOCUMENTS_STORE_VARIABLE, ""),
+        ),
         WebSearch(
             searxng_url=options.searxng_url,
             tavily_url=options.tavily_url,

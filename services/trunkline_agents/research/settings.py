@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trunkline.core.encryption import DerivedKey, open_if_encrypting
 from trunkline.core.private_files import PRIVATE_FOLDER
-from trunkline.core.settings import Settings, check_optional_url
+from trunkline.core.settings import Settings, check_optional_postgres_url, check_optional_url
 
 if TYPE_CHECKING:
     from trunkline import McpServer, PluginContext
@@ -21,10 +21,13 @@ TAVILY_VARIABLE = "TAVILY_API_KEY"
 """Holds the server's Tavily key."""
 EMBEDDINGS_VARIABLE = "TRUNKLINE_EMBEDDINGS_KEY"
 """Holds the server's key for the embedding model."""
+DOCUMENTS_STORE_VARIABLE = "TRUNKLINE_DOCUMENTS_STORE"
+"""Holds the URL of the server's database, if the documents are in one. It has a password."""
 DOCUMENTS_KEY_VARIABLE = "TRUNKLINE_DOCUMENTS_KEY"
 """Holds the server's key for encrypted documents."""
 
 
+_DatabaseUrl = Annotated[str, AfterValidator(check_optional_postgres_url)]
 _OptionalUrl = Annotated[str, AfterValidator(check_optional_url)]
 
 
@@ -41,6 +44,9 @@ class ResearchSettings(BaseModel):
     """The address of Tavily."""
     arxiv_url: _OptionalUrl = "https://export.arxiv.org"
     """The address of arXiv or of a mirror. If it is empty, papers are not searched."""
+    documents_store: _DatabaseUrl = ""
+    """The URL by which the server reads documents in a database. By default it is `store`; a role
+    that may only read the tables of documents is enough."""
 
 
 def documents_path(data_dir: Path) -> Path:
@@ -83,6 +89,8 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
     }
     documents_key = open_documents_key(context.mesh)
     keys = {
+        DOCUMENTS_STORE_VARIABLE: context.mesh.store
+        and (settings.documents_store or context.mesh.store),
         DOCUMENTS_KEY_VARIABLE: documents_key.encode() if documents_key else "",
         TAVILY_VARIABLE: os.environ.get(settings.tavily_key_env, ""),
         EMBEDDINGS_VARIABLE: model.api_key if model else "",

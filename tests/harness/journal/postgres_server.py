@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -243,6 +243,29 @@ async def new_database() -> AsyncIterator[str]:
     finally:
         await connection.execute(f"DROP SCHEMA {name} CASCADE")
         await connection.close()
+
+
+@contextmanager
+def blocking_database(*, extension: str = "") -> Iterator[str]:
+    """Yield the URL of `new_database` to a test that runs no event loop.
+
+    An extension is created for it alone.
+    """
+    with asyncio.Runner() as runner:
+        database = new_database()
+        url = runner.run(database.__aenter__())
+        try:
+            if extension:
+                runner.run(_execute(url, f"CREATE EXTENSION {extension}"))
+            yield url
+        finally:
+            runner.run(database.__aexit__(None, None, None))
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -474,7 +475,7 @@ async def test_statements_are_not_prepared_after_a_pooler_has_mixed_up_their_nam
         for later in range(number + 1, number + 20):
             # Another process at the same connection of a pooler does this.
             other = " ".join(("PREPARE", f"__asyncpg_stmt_{later:x}__", "AS SELECT 1"))
-            await database.run(lambda connection, other=other: connection.execute(other))
+            await database.run(methodcaller("execute", other))
         assert await database.fetchrow("SELECT 2")
         store = await PostgresCatalog(database).open("pooled")
         assert await commits(store, 1)

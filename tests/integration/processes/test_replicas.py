@@ -28,8 +28,6 @@ from harness.mesh.host_processes import (
 )
 from harness.mesh.processes import Services
 from harness.polling import poll, wait_for
-from trunkline.core.backoff import Backoff
-from trunkline.errors import JournalUnavailableError
 from trunkline.mesh.client.resuming_stream import allocate_task_id
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, registry_service_pb2
 
@@ -118,20 +116,15 @@ async def test_a_message_makes_one_task_whichever_replicas_get_it(tmp_path: Path
                 role=message_pb2.ROLE_USER,
                 parts=[part_pb2.Part(text="hello")],
             )
-            backoff = Backoff(first_s=0.01, limit_s=0.1)
-            while True:
-                task_id = allocate_task_id(host)
-                submission = message_service_pb2.Submission(idempotent=True, task_id=task_id)
-                try:
-                    async with caller.directory.submit(
-                        "echo", message=message, submission=submission, patience_s=PATIENCE_S
-                    ) as turn:
-                        async for _ in turn:
-                            pass
-                        return turn.task_id
-                except JournalUnavailableError:
-                    # Two replicas stored it at the same time.
-                    await backoff.pause()
+            submission = message_service_pb2.Submission(
+                idempotent=True, task_id=allocate_task_id(host)
+            )
+            async with caller.directory.submit(
+                "echo", message=message, submission=submission, patience_s=PATIENCE_S
+            ) as turn:
+                async for _ in turn:
+                    pass
+                return turn.task_id
 
         for number in range(20):
             async with asyncio.TaskGroup() as group:

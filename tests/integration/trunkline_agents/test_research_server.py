@@ -12,10 +12,12 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
+from harness.journal.postgres_server import new_database
+from harness.mesh.command_line import run_command
 from harness.remote.search_engines import Engines, Reply, Script, as_json, feed, search_engines
 from trunkline.embeddings import EmbeddingModel
 from trunkline_agents.research.documents.adding import add_documents
-from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
 from trunkline_agents.research.documents.vectors import VectorIndex
 
 LEAVE = "# Time off\n\n## Paid leave\n\nEmployees have 28 days of paid leave a year.\n"
@@ -28,7 +30,7 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
     (folder / "handbook.md").write_text(LEAVE)
-    with DocumentStore.open(folder / "documents.db") as store:
+    with SqliteDocumentStore.open(folder / "documents.db") as store:
         add_documents(store, [folder / "handbook.md"])
     return folder / "documents.db"
 
@@ -246,6 +248,28 @@ async def test_with_vectors_documents_are_found_by_meaning(tmp_path: Path) -> No
     assert "28 days" in quoted
 
 
+async def test_documents_of_a_database_are_added_by_a_command_and_found(tmp_path: Path) -> None:
+    (tmp_path / "handbook.md").write_text(LEAVE)
+    async with new_database() as url:
+        for words, expected in (
+            (("add", str(tmp_path / "handbook.md")), "added handbook.md"),
+            (("list",), "handbook.md"),
+            (("search", "paid", "leave"), "28 days"),
+        ):
+            done = await run_command("docs", *words, folder=tmp_path, TRUNKLINE_STORE=url)
+            assert (done.exit, expected in done.out) == (0, True), done.err
+        assert not await asyncio.to_thread(lambda: list(tmp_path.rglob("documents.db")))
+        async with server(tmp_path / "none.db", TRUNKLINE_DOCUMENTS_STORE=url) as client:
+            result = await client.call_tool("search_documents", {"query": "days of paid leave"})
+            assert [source["location"] for source in sources_of(result)] == ["handbook.md"]
+            done = await run_command(
+                "docs", "remove", "handbook.md", folder=tmp_path, TRUNKLINE_STORE=url
+            )
+            assert done.exit == 0
+            empty = await client.call_tool("search_documents", {"query": "days of paid leave"})
+            assert "There are no documents yet" in text_of(empty)
+
+
 async def with_vectors(folder: Path, engines: Engines) -> Path:
     pages = folder / "pages"
     pages.mkdir()
@@ -254,7 +278,7 @@ async def with_vectors(folder: Path, engines: Engines) -> Path:
 
     def fill() -> None:
         model = EmbeddingModel(name="openai:any", base_url=f"{engines.url}/v1")
-        with DocumentStore.open(folder / "documents.db") as store:
+        with SqliteDocumentStore.open(folder / "documents.db") as store:
             add_documents(store, [pages], index=VectorIndex(model.open()))
 
     await asyncio.to_thread(fill)

@@ -6,7 +6,7 @@ from trunkline.core.settings.addresses import (
     check_exposure,
     dial_address,
 )
-from trunkline.core.settings.constraints import check_optional_url
+from trunkline.core.settings.constraints import check_optional_postgres_url, check_optional_url
 from trunkline.core.settings.extras import describe_install, list_installed_extras
 from trunkline.core.settings.limits import AccountLimits, Budget, LimitSettings
 from trunkline.core.settings.loading import (
@@ -71,6 +71,7 @@ __all__ = [
     "TreeSettings",
     "advertised_address",
     "check_exposure",
+    "check_optional_postgres_url",
     "check_optional_url",
     "describe_install",
     "dial_address",

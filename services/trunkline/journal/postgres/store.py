@@ -30,6 +30,7 @@ from trunkline.journal.postgres.reader import PostgresTasks
 from trunkline.journal.postgres.writer import FENCE, Fence, PostgresWriter
 from trunkline.journal.store import (
     CommitGroup,
+    KeyClaimedError,
     OrphanedChild,
     StoredFold,
     SubmissionKey,
@@ -160,8 +161,8 @@ class PostgresStore(PostgresTasks):
             await self._writer.write(lambda connection, fence: commit(connection, fence, group))
         except JournalUnavailableError as error:
             if isinstance(error.__cause__, asyncpg.DivisionByZeroError):
-                problem = "another host is storing a submission with the same key; try again"
-                raise JournalUnavailableError(self._database.name, problem) from error
+                problem = "another host has stored a submission with the same key; try again"
+                raise KeyClaimedError(self._database.name, problem) from error
             raise
 
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:

@@ -58,14 +58,18 @@ class KnownHostsFile:
         )
         if current == self._saved:
             return
-        content = json_format.MessageToJson(current).encode()
         loop = asyncio.get_running_loop()
         try:
-            await finish(loop.run_in_executor(None, write_private_file, self._path, content))
+            await finish(loop.run_in_executor(None, _write, self._path, current))
         except ConfigurationError as error:
             logger.error("registry.hosts_not_saved", extra={"problem": str(error)})
         else:
             self._saved = current
+
+
+def _write(path: Path, hosts: registry_service_pb2.ListAgentsResponse) -> None:
+    # In a thread, too: the text of thousands of hosts takes seconds.
+    write_private_file(path, json_format.MessageToJson(hosts).encode())
 
 
 def _shorten(host: registry_service_pb2.Host) -> registry_service_pb2.Host:

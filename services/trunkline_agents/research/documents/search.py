@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ _TERM_LIMIT: Final = 24
 _MIN_COVERAGE: Final = 0.4
 # If no passage has that, passages with less and with two of the words may fit.
 _MIN_COVERAGE_OF_TWO: Final = 0.24
-# The best BM25 is worth this share of all words.
+# The best relevance is worth this share of all words.
 _RELEVANCE_SHARE: Final = 0.3
 # A person who names a number or a version means no other.
 _NUMBER_WEIGHT: Final = 2.0
@@ -87,35 +87,31 @@ def parse_terms(question: str) -> list[Term]:
 
 
 def _rank_by_words(store: DocumentStore, terms: Sequence[Term]) -> list[int]:
-    """Rank passages by the words that they have, then by BM25.
+    """Rank passages by the words that they have, then by the relevance that the store gives.
 
     Passages that have only words of little weight are left out.
     """
     if not terms:
         return []
-    rows = store.query(
-        "SELECT rowid, bm25(words, 4.0, 3.0, 1.0) FROM words WHERE words MATCH ?"
-        " ORDER BY 2, rowid LIMIT ?",
-        " OR ".join(_quote(term.word) for term in terms),
-        _CANDIDATES,
-    )
-    # BM25 is negative, and the best is the least.
-    relevance: dict[int, float] = dict(rows)
+    words = [term.word for term in terms]
+    relevance = store.rank_by_words(words, limit=_CANDIDATES)
     covered = dict.fromkeys(relevance, 0.0)
     counts = dict.fromkeys(relevance, 0)
     # Numbers name no subject, unless the question has only numbers.
     is_about_number = all(term.is_whole_number for term in terms)
     on_subject: set[int] = set(relevance) if is_about_number else set()
+    passage_count, occurrences = store.count_passages(words)
+    found = store.find_words(words, list(relevance))
     total = 0.0
     for term in terms:
-        weight = _weigh(store, term)
+        weight = _weigh(term, occurrences[term.word], passage_count)
         total += weight
-        for passage_id in _find_among(store, term.word, relevance):
+        for passage_id in found[term.word]:
             covered[passage_id] += weight
             counts[passage_id] += 1
             if not term.is_whole_number:
                 on_subject.add(passage_id)
-    best = min(relevance.values(), default=-1.0)
+    best = max(relevance.values(), default=1.0)
     ranked = sorted(
         on_subject,
         key=lambda passage_id: (
@@ -131,40 +127,21 @@ def _rank_by_words(store: DocumentStore, terms: Sequence[Term]) -> list[int]:
     ]
 
 
-def _weigh(store: DocumentStore, term: Term) -> float:
+def _weigh(term: Term, occurs: int, passage_count: int) -> float:
     """Return the weight of a word: rare ones weigh more.
 
     A word that occurs nowhere counts against all passages.
     """
-    ((count,),) = store.query("SELECT count(*) FROM passages")
-    ((occurs,),) = store.query("SELECT count(*) FROM words WHERE words MATCH ?", _quote(term.word))
-    weight = math.log(1 + count / (max(occurs, 1) + 0.5))
+    weight = math.log(1 + passage_count / (max(occurs, 1) + 0.5))
     return weight * _NUMBER_WEIGHT if term.is_number else weight
-
-
-def _find_among(store: DocumentStore, word: str, passage_ids: Collection[int]) -> set[int]:
-    """Return the passages among these that have the word."""
-    among = ", ".join(map(str, passage_ids)) or "NULL"
-    statement = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"  # noqa: S608
-    return {passage_id for (passage_id,) in store.query(statement, _quote(word))}
-
-
-def _quote(word: str) -> str:
-    """Return the expression of FTS5 for a word."""
-    return f'"{word}"'
 
 
 def _load_hits(
     store: DocumentStore, passage_ids: Sequence[int], scores: dict[int, float]
 ) -> list[SearchHit]:
-    hits = []
-    for passage_id in passage_ids:
-        for row in store.query(
-            "SELECT documents.title, name, path, text, headings, page, line FROM passages"
-            " JOIN documents ON documents.id = document_id WHERE passages.id = ?",
-            passage_id,
-        ):
-            title, name, path, text, headings, page, line = row
-            above = tuple(filter(None, headings.split("\n")))
-            hits.append(SearchHit(title, name, path, text, above, page, line, scores[passage_id]))
-    return hits
+    passages = store.load_passages(passage_ids)
+    return [
+        SearchHit(*passages[passage_id], scores[passage_id])
+        for passage_id in passage_ids
+        if passage_id in passages
+    ]

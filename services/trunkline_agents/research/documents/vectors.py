@@ -32,17 +32,29 @@ class VectorIndex:
         Raises:
             ModelUnavailableError: the model does not answer, or not with vectors.
         """
+        (vector,) = self._encoder.encode([question])
+        nearest = store.find_nearest(self.name, vector.tolist(), limit=limit)
+        if nearest is None:
+            nearest = self._find_nearest(store, vector, limit=limit)
+        return [passage_id for passage_id, cosine in nearest if cosine >= self._encoder.min_cosine]
+
+    def _find_nearest(
+        self,
+        store: DocumentStore,
+        vector: Any,  # noqa: ANN401  NumPy's array
+        *,
+        limit: int,
+    ) -> list[tuple[int, float]]:
         import numpy as np
 
         self._load(store)
         if not self._passages:
             return []
-        (vector,) = self._encoder.encode([question])
         if vector.shape[0] != self._matrix.shape[1]:
             raise ModelUnavailableError(self.name, "its vectors have another length than before")
         cosines = self._matrix @ vector
         best = np.argsort(-cosines, kind="stable")[:limit]
-        return [self._passages[row] for row in best if cosines[row] >= self._encoder.min_cosine]
+        return [(self._passages[row], float(cosines[row])) for row in best]
 
     def _load(self, store: DocumentStore) -> None:
         import numpy as np
@@ -50,9 +62,7 @@ class VectorIndex:
         revision = store.revision
         if revision == self._revision:
             return
-        rows = store.query(
-            "SELECT passage_id, vector FROM vectors WHERE model = ? ORDER BY passage_id", self.name
-        )
+        rows = store.list_vectors(self.name)
         # A model that changed under the same name may have left vectors of another length.
         length = len(rows[-1][1]) if rows else 0
         rows = [row for row in rows if len(row[1]) == length]

@@ -3,23 +3,47 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from harness.journal.postgres_server import blocking_database
 from harness.journal.protected import new_key, open_keyring
 from harness.pdf import pdf
 from trunkline.core.encryption import Cipher, DerivedKey
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import DEPTH_LIMIT, add_documents
+from trunkline_agents.research.documents.passages import Document, Passage
+from trunkline_agents.research.documents.postgres_store import PostgresDocumentStore
 from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
 from trunkline_agents.research.documents.store import DocumentStore
+
+# Opens the documents as a further process.
+OpenStore: TypeAlias = Callable[[], DocumentStore]
+
+
+@contextmanager
+def open_stores(kind: str, folder: Path) -> Iterator[OpenStore]:
+    if kind == "sqlite":
+        yield lambda: SqliteDocumentStore.open(folder / "data" / "documents.db")
+        return
+    with blocking_database() as url:
+        yield lambda: PostgresDocumentStore(url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    with open_stores(request.param, tmp_path) as opening:
+        yield opening
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[DocumentStore]:
-    with DocumentStore.open(tmp_path / "data" / "documents.db") as opened:
+def store(open_store: OpenStore) -> Iterator[DocumentStore]:
+    with open_store() as opened:
         yield opened
 
 
@@ -28,11 +52,13 @@ def folder(tmp_path: Path) -> Path:
     return write_handbook(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentStore]:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DocumentStore]:
     """Return a store with the handbook, shared by tests that only search."""
     parent = tmp_path_factory.mktemp("shelf")
-    with DocumentStore.open(parent / "documents.db") as opened:
+    with open_stores(request.param, parent) as opening, opening() as opened:
         add_documents(opened, [write_handbook(parent)])
         yield opened
 
@@ -187,14 +213,14 @@ def test_the_best_passage_comes_first_and_headings_count_more(
 
 
 def test_concurrent_readers_work_while_documents_are_added(
-    store: DocumentStore, folder: Path
+    open_store: OpenStore, store: DocumentStore, folder: Path
 ) -> None:
     add_documents(store, [folder])
     hit_counts: list[int] = []
     has_started, is_done = threading.Event(), threading.Event()
 
     def read() -> None:
-        with DocumentStore.open(store.path) as other:
+        with open_store() as other:
             while not is_done.is_set() or not hit_counts:
                 hit_counts.append(len(search_documents(other, "paid leave of employees")))
                 has_started.set()
@@ -220,16 +246,18 @@ def test_a_database_of_another_program_is_refused_in_one_line(tmp_path: Path) ->
     damaged.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
 
     with pytest.raises(ConfigurationError, match="another program"):
-        DocumentStore.open(other_database)
+        SqliteDocumentStore.open(other_database)
     with pytest.raises(ConfigurationError, match="can't be used"):
-        DocumentStore.open(damaged)
+        SqliteDocumentStore.open(damaged)
     with pytest.raises(ConfigurationError, match="can't be used"):
-        DocumentStore.open(tmp_path / "foreign.db" / "documents.db")
-    assert DocumentStore.open_existing(tmp_path / "none.db") is None
+        SqliteDocumentStore.open(tmp_path / "foreign.db" / "documents.db")
+    assert SqliteDocumentStore.open_existing(tmp_path / "none.db") is None
 
 
-def test_only_their_owner_can_read_the_documents(store: DocumentStore) -> None:
-    assert store.path.stat().st_mode & 0o777 == 0o600
+def test_only_their_owner_can_read_the_documents(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "documents.db"
+    SqliteDocumentStore.open(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def cipher_of(folder: Path) -> Cipher:
@@ -239,10 +267,13 @@ def cipher_of(folder: Path) -> Cipher:
 
 def test_documents_are_encrypted_and_found(tmp_path: Path, folder: Path) -> None:
     path, cipher = tmp_path / "documents.db", cipher_of(tmp_path)
-    with DocumentStore.open(path) as plain:
+    with SqliteDocumentStore.open(path) as plain:
         add_documents(plain, [folder / "travel.txt"])
     (folder / "cache.html").write_text("<title>The cache</title><p>It is write-back.</p>")
-    with DocumentStore.open(path, cipher) as first, DocumentStore.open(path, cipher) as second:
+    with (
+        SqliteDocumentStore.open(path, cipher) as first,
+        SqliteDocumentStore.open(path, cipher) as second,
+    ):
         add_documents(first, [folder])
         assert search(second, "where is the assembly point?") == [("handbook/safety.pdf", "page 2")]
         assert names(second) == names(first)
@@ -255,22 +286,48 @@ def test_documents_are_encrypted_and_found(tmp_path: Path, folder: Path) -> None
     for text in (b"hotels", b"hotel", b"assembly", b"travel", b"handbook", b"Paid leave"):
         assert text not in stored
     with pytest.raises(ConfigurationError, match="is encrypted; set the encryption key"):
-        DocumentStore.open(path)
+        SqliteDocumentStore.open(path)
     with pytest.raises(ConfigurationError, match="not in the keyring"):
-        DocumentStore.open(path, cipher_of(tmp_path / "other"))
+        SqliteDocumentStore.open(path, cipher_of(tmp_path / "other"))
     with sqlite3.connect(path) as database:
         database.execute("UPDATE encrypted SET id = id + 100")
     with pytest.raises(ConfigurationError, match="moved from another place"):
-        DocumentStore.open(path, cipher)
+        SqliteDocumentStore.open(path, cipher)
 
 
 def test_a_file_of_documents_that_others_may_change_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "documents.db"
-    DocumentStore.open(path).close()
+    SqliteDocumentStore.open(path).close()
     path.chmod(0o666)
     with pytest.raises(ConfigurationError, match=r"other users may write to it; run `chmod"):
-        DocumentStore.open(path)
+        SqliteDocumentStore.open(path)
     path.rename(tmp_path / "other.db")
     path.symlink_to(tmp_path / "other.db")
     with pytest.raises(ConfigurationError, match="it is a symbolic link"):
-        DocumentStore.open_existing(path)
+        SqliteDocumentStore.open_existing(path)
+
+
+def test_texts_that_a_database_refuses_are_stored(store: DocumentStore) -> None:
+    # A PDF may have NULs.
+    path = "/" + "d" * 4000
+    document = Document(path, "manual.pdf", "A\0 title", "application/pdf", 1, 1)
+    passages = [Passage("The torque\0 is C-1041 and 3.2.", ("Part\0", "One"), page=3)]
+    store.put(document, passages)
+    for question in ("torque", "C-1041", "version 3.2 torque"):
+        (hit,) = search_documents(store, question)
+        assert ("torque" in hit.text, hit.page) == (True, 3)
+    assert search_documents(store, "1042") == []
+    store.put(document, passages)
+    assert [each.path for each in store.list_documents()] == [path]
+    store.remove([path])
+    assert store.count_documents() == 0
+
+
+def test_rare_words_and_titles_come_first(store: DocumentStore, tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"note{number}.md").write_text(f"# Note {number}\n\nThe pump of the plant.\n")
+    (tmp_path / "valve.md").write_text("# Valve\n\nThe pump of the plant has a valve.\n")
+    (tmp_path / "zz.md").write_text("# Others\n\nThe pump of the plant has a valve, too.\n")
+    add_documents(store, [tmp_path])
+    hits = search_documents(store, "pump valve")
+    assert [Path(hit.path).name for hit in hits][:2] == ["valve.md", "zz.md"]

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from trunkline.embeddings import EmbeddingModel
 from trunkline_agents.research.documents.adding import add_documents
-from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
 from trunkline_agents.research.library import DocumentLibrary
 
 
 def fill(folder: Path, **texts: str) -> Path:
-    with DocumentStore.open(folder / "documents.db") as store:
+    with SqliteDocumentStore.open(folder / "documents.db") as store:
         for name, text in texts.items():
             (folder / f"{name}.md").write_text(text)
             add_documents(store, [folder / f"{name}.md"])

@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from harness.journal.postgres_server import blocking_database
 from trunkline.embeddings import EmbeddingModel
 from trunkline_agents.research.documents.adding import add_documents
+from trunkline_agents.research.documents.postgres_store import PostgresDocumentStore
 from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.documents.vectors import VectorIndex
 
@@ -23,17 +27,24 @@ _FALSE: Final = 5
 Library = tuple[DocumentStore, VectorIndex]
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Library]]:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def libraries(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Library]]:
     encoder = EmbeddingModel(name="local:minilm").open()
-    opened = {}
-    for name in _NAMES:
-        store = DocumentStore.open(tmp_path_factory.mktemp(name) / "documents.db")
-        opened[name] = (store, VectorIndex(encoder))
-        add_documents(store, [_FOLDER / f"{name}.md"], index=opened[name][1])
-    yield opened
-    for store, _ in opened.values():
-        store.close()
+    opened: dict[str, Library] = {}
+    with ExitStack() as stack:
+        for name in _NAMES:
+            store: DocumentStore
+            if request.param == "sqlite":
+                path = tmp_path_factory.mktemp(name) / "documents.db"
+                store = SqliteDocumentStore.open(path)
+            else:
+                store = PostgresDocumentStore(stack.enter_context(blocking_database()))
+            stack.enter_context(store)
+            opened[name] = (store, VectorIndex(encoder))
+            add_documents(store, [_FOLDER / f"{name}.md"], index=opened[name][1])
+        yield opened
 
 
 def find_section(library: Library, question: str) -> str:

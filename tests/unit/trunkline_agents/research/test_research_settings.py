@@ -1,6 +1,7 @@
 """The research server gets the settings of its mesh, and no other server gets its keys."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_the_server_gets_a_key_for_encrypted_documents_only(tmp_path: Path) -> N
     assert server.env.keys() == {"TRUNKLINE_DOCUMENTS_KEY"}
     assert load_mcp_config(settings).servers["research"].env == server.env
     assert settings.encryption_key not in server.env.values()
+
+
+def test_the_server_gets_the_database_of_its_mesh_or_a_role_that_only_reads(
+    tmp_path: Path,
+) -> None:
+    store = "postgresql://owner:secret@db.example/mesh"
+    settings = Settings(data_dir=tmp_path, store=store)
+    server = load_mcp_config(settings).servers["research"]
+    assert server.env == {"TRUNKLINE_DOCUMENTS_STORE": store}
+    assert not any("secret" in word for word in server.args)
+    reader = "postgresql://reader@db.example/mesh"
+    table = PluginTable({"documents_store": reader})
+    config = load_mcp_config(replace(settings, plugins={"research": table}))
+    assert config.servers["research"].env == {"TRUNKLINE_DOCUMENTS_STORE": reader}
 
 
 def test_the_server_gets_no_key_without_settings(tmp_path: Path) -> None:

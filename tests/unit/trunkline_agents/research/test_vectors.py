@@ -1,15 +1,19 @@
 """Documents are also searched by meaning, with the vectors of a model."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from langchain_core.embeddings import Embeddings
 
+from harness.journal.postgres_server import blocking_database
 from trunkline.embeddings import TextEncoder
 from trunkline.errors import ModelUnavailableError
 from trunkline_agents.research.documents.adding import add_documents
+from trunkline_agents.research.documents.postgres_store import PostgresDocumentStore
 from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.documents.vectors import VectorIndex
 
@@ -39,9 +43,17 @@ class TopicEmbeddings(Embeddings):
         return vector
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[DocumentStore]:
-    with DocumentStore.open(tmp_path / "documents.db") as opened:
+@pytest.fixture(params=["sqlite", "postgres", "pgvector"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DocumentStore]:
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            yield stack.enter_context(SqliteDocumentStore.open(tmp_path / "documents.db"))
+            return
+        extension = "vector" if request.param == "pgvector" else ""
+        url = stack.enter_context(blocking_database(extension=extension))
+        opened = stack.enter_context(PostgresDocumentStore(url))
+        has_vectors = opened.find_nearest("topics", [1.0], limit=1) is not None
+        assert has_vectors == (request.param == "pgvector")
         yield opened
 
 
@@ -91,7 +103,7 @@ def test_vectors_follow_the_documents(store: DocumentStore, pages: Sequence[Path
     add_documents(store, pages[1:], index=index)
 
     assert search_names(store, "leave", index) == ["rail.md"]
-    assert len(store.query("SELECT * FROM vectors")) == 2
+    assert len(store.list_vectors("topics")) == 2
 
 
 def test_a_failing_model_is_reported_without_its_error_text(
