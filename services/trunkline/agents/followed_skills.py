@@ -53,7 +53,8 @@ def follow_skills(
 ) -> Lifespan:
     """Return a lifespan in which the skills of the function follow the own skills of the card.
 
-    The function is called every two seconds. The card is registered again when its skills change.
+    The function is called every two seconds in a thread. The card is registered again when its
+    skills change.
     """
     skills = list(card.skills)
 
@@ -61,13 +62,16 @@ def follow_skills(
     async def lifespan(
         settings: Settings, _files: SmallFiles, on_change: Callable[[], None]
     ) -> AsyncIterator[None]:
+        async def list_skills() -> Sequence[agent_card_pb2.AgentSkill]:
+            return [*skills, *await asyncio.to_thread(list_more_skills, settings)]
+
         async def poll() -> None:
             while True:
                 await asyncio.sleep(_POLL_S)
-                if set_skills(card, [*skills, *list_more_skills(settings)]):
+                if set_skills(card, await list_skills()):
                     on_change()
 
-        set_skills(card, [*skills, *list_more_skills(settings)])
+        set_skills(card, await list_skills())
         # The agent joins the mesh at the first call.
         on_change()
         async with run_in_background(poll()):

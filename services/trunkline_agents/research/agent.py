@@ -1,14 +1,14 @@
 """The research agent: its card, whose tags decide routing without a model, and its MCP server."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trunkline import AgentPlugin, AgentSkill, ReasoningAgentSpec
 from trunkline.core.settings import Settings
-from trunkline_agents.research.settings import (
-    ResearchSettings,
-    build_servers,
-    documents_path,
-)
+from trunkline_agents.research.settings import ResearchSettings, build_servers
+
+if TYPE_CHECKING:
+    from trunkline_agents.research.documents.opening import DocumentsCheck
 
 _DOCUMENTS = AgentSkill(
     id="documents",
@@ -48,9 +48,19 @@ _INSTRUCTIONS = (
 )
 
 
-def _list_more_skills(settings: Settings) -> Sequence[AgentSkill]:
-    """Return the skill of open questions if the mesh has documents."""
-    return [_OPEN_QUESTIONS] if documents_path(settings.data_dir).is_file() else []
+class _MoreSkills:
+    """The skill of open questions, if the mesh has documents."""
+
+    def __init__(self) -> None:
+        self._check: DocumentsCheck | None = None
+
+    def __call__(self, settings: Settings) -> Sequence[AgentSkill]:
+        if self._check is None:
+            # Loaded with the first host of the agent: commands that list agents need none.
+            from trunkline_agents.research.documents.opening import DocumentsCheck
+
+            self._check = DocumentsCheck()
+        return [_OPEN_QUESTIONS] if self._check.has_documents(settings) else []
 
 
 plugin = AgentPlugin(
@@ -61,7 +71,7 @@ plugin = AgentPlugin(
         servers=["research"],
         instructions=_INSTRUCTIONS,
         repeatable=True,
-        list_more_skills=_list_more_skills,
+        list_more_skills=_MoreSkills(),
     ),
     servers=build_servers,
     settings_type=ResearchSettings,

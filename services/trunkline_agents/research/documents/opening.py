@@ -1,5 +1,10 @@
 """Opens the documents of a mesh, where its settings store them."""
 
+import logging
+import math
+import time
+from typing import Final
+
 from trunkline.core.encryption import KEY_SETTINGS, Cipher
 from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError
@@ -10,6 +15,10 @@ from trunkline_agents.research.settings import (
     documents_path,
     open_documents_key,
 )
+
+logger = logging.getLogger(__name__)
+
+_CHECK_S: Final = 30.0
 
 
 def open_documents(settings: Settings) -> DocumentStore:
@@ -36,6 +45,31 @@ def open_existing_documents(settings: Settings) -> DocumentStore | None:
     if settings.store or documents_path(settings.data_dir).is_file():
         return open_documents(settings)
     return None
+
+
+class DocumentsCheck:
+    """Checks whether a mesh has documents, again and again. Only one thread may use it."""
+
+    def __init__(self) -> None:
+        # The last result for a database, and its time.
+        self._has_documents = False
+        self._checked_at = -math.inf
+
+    def has_documents(self, settings: Settings) -> bool:
+        """Return whether there are documents. It blocks; a database is asked every 30 seconds.
+
+        A database that can't be reached has what it had before.
+        """
+        if not settings.store:
+            return documents_path(settings.data_dir).is_file()
+        if time.monotonic() - self._checked_at >= _CHECK_S:
+            self._checked_at = time.monotonic()
+            try:
+                with open_documents(settings) as store:
+                    self._has_documents = store.count_documents() > 0
+            except ConfigurationError as error:
+                logger.debug("documents.not_read", extra={"problem": str(error)})
+        return self._has_documents
 
 
 def open_database_documents(url: str) -> DocumentStore:

@@ -14,8 +14,10 @@ from harness.journal.postgres_server import blocking_database
 from harness.journal.protected import new_key, open_keyring
 from harness.pdf import pdf
 from trunkline.core.encryption import Cipher, DerivedKey
+from trunkline.core.settings import Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import DEPTH_LIMIT, add_documents
+from trunkline_agents.research.documents.opening import DocumentsCheck, open_documents
 from trunkline_agents.research.documents.passages import Document, Passage
 from trunkline_agents.research.documents.postgres_store import PostgresDocumentStore
 from trunkline_agents.research.documents.search import search_documents
@@ -331,3 +333,15 @@ def test_rare_words_and_titles_come_first(store: DocumentStore, tmp_path: Path) 
     add_documents(store, [tmp_path])
     hits = search_documents(store, "pump valve")
     assert [Path(hit.path).name for hit in hits][:2] == ["valve.md", "zz.md"]
+
+
+def test_the_mesh_has_documents_once_the_database_has_some(folder: Path, tmp_path: Path) -> None:
+    with blocking_database() as url:
+        settings = Settings(data_dir=tmp_path / "none", store=url)
+        assert not DocumentsCheck().has_documents(settings)
+        with open_documents(settings) as store:
+            add_documents(store, [folder])
+        assert DocumentsCheck().has_documents(settings)
+    # A database that is away is no failure.
+    away = Settings(data_dir=tmp_path, store="postgresql://nobody@127.0.0.1:1/none")
+    assert not DocumentsCheck().has_documents(away)
