@@ -2,10 +2,12 @@
 
 import sqlite3
 from contextlib import AsyncExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.agents.inline_agents import texts
 from harness.journal.builders import completed, created, working
@@ -16,16 +18,19 @@ from harness.mesh.command_line import COMMAND, CompletedCommand, run_command
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.conversations.sqlite import open_sqlite_memory
+from trunkline.core.identity import Identity, JoinRecords
+from trunkline.core.identity.tokens import TokenUse
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.postgres.small_files import PostgresFiles
 from trunkline.core.settings import MessagingSettings
-from trunkline.errors import CursorExpiredError
+from trunkline.core.small_files import FolderFiles
+from trunkline.errors import CursorExpiredError, UnauthenticatedError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog
 from trunkline.messages.postgres_store import PostgresMessageStore
 from trunkline.processes.store_copy import copy_to_database
-from trunkline.processes.stored_tables import list_tables
+from trunkline.processes.stored_tables import list_tables, migrate
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tools.used_approvals import PostgresUsedApprovals
 
@@ -218,6 +223,55 @@ async def test_a_check_names_a_task_of_a_database_whose_events_are_damaged(tmp_p
     assert "maker: DAMAGED: task " in found.out
     assert "is damaged" in refused.err
     assert not (tmp_path / "backup").exists()
+
+
+async def test_a_backup_remembers_used_tokens_in_a_database_and_in_files(tmp_path: Path) -> None:
+    token = TokenUse(
+        "once",
+        Identity.for_agents("m", ["math"]),
+        uses=1,
+        ends_at=int(datetime.now(UTC).timestamp()) + 86_400,
+    )
+    backup = tmp_path / "backup"
+    async with new_database() as first, new_database() as second:
+        async with PostgresDatabase(first) as database:
+            await migrate(database)
+            records = JoinRecords(PostgresFiles(database), "identity/")
+            await records.redeem_token(token, new_key())
+        await run("backup", str(backup), store=first)
+        await run("restore", str(backup), store=second)
+        async with PostgresDatabase(second) as database:
+            restored = JoinRecords(PostgresFiles(database), "identity/")
+            with pytest.raises(UnauthenticatedError):
+                await restored.redeem_token(token, new_key())
+    state = tmp_path / "state"
+    in_folder = await run_command(
+        *("data", "restore", str(backup), "--data", str(tmp_path / "files")),
+        TRUNKLINE_IDENTITY_FOLDER=str(state),
+    )
+    assert in_folder.exit == 0, in_folder.err
+    (used,) = state.rglob("used-tokens*")
+    in_files = JoinRecords(FolderFiles(used.parent.parent, used.parent.name))
+    with pytest.raises(UnauthenticatedError):
+        await in_files.redeem_token(token, new_key())
+
+
+def new_key() -> ec.EllipticCurvePublicKey:
+    return ec.generate_private_key(ec.SECP256R1()).public_key()
+
+
+async def test_a_restore_keeps_the_audit_log_of_a_database_that_has_one(tmp_path: Path) -> None:
+    await make_full_folder(tmp_path / "data")
+    async with new_database() as url:
+        async with PostgresDatabase(url) as database:
+            await migrate(database)
+        connection = await asyncpg.connect(url)
+        await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
+        refused = await run("restore", str(tmp_path / "data"), store=url)
+        kept = await connection.fetchval("SELECT count(*) FROM trunkline_audit")
+        await connection.close()
+    assert "is not empty: trunkline_audit has rows" in refused.err
+    assert kept == 1
 
 
 async def test_a_check_names_a_damaged_file_of_a_database(tmp_path: Path) -> None:

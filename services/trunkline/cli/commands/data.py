@@ -168,6 +168,7 @@ def restore_data(
         raise ConfigurationError(str(target), problem) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    _restore_join_records(settings, folder)
     record_act(settings, Action.DATA_RESTORE)
     print_files(restored, as_json=json, done=f"restored to {target}")
 
@@ -203,6 +204,7 @@ def copy_data(
         report = _copy_to_folder(
             load_settings(data, store=source), Path(target), must_be_stopped=True
         )
+        _restore_join_records(settings, Path(target))
         done = f"copied to {target}"
     record_act(settings, Action.DATA_COPY)
     print_copy(report, as_json=json, done=done)
@@ -390,6 +392,14 @@ def _copy_to_database(
     return report
 
 
+def _restore_join_records(settings: Settings, folder: Path) -> None:
+    """Add the records of processes that joined, in a copy of a database, to this machine's."""
+    from trunkline.processes.database import restore_join_records
+    from trunkline.processes.store_copy import OTHER_FOLDER
+
+    asyncio.run(restore_join_records(settings, folder / OTHER_FOLDER))
+
+
 def _require_sound(folder: Path) -> int:
     """Check the databases of a folder, and return the number of events in its journals."""
     events = 0
@@ -443,6 +453,8 @@ def load_settings(data: Path | None, *, store: str | None = None) -> Settings:
         "data_dir",
         "store",
         "files",
+        "mesh",
+        "identity_folder",
         "compact_after_s",
         "retain_s",
         *KEY_SETTINGS,

@@ -28,6 +28,7 @@ from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.private_files import (
     PRIVATE_FOLDER,
     create_private_data_folder,
+    create_private_folder,
     read_private_file,
     write_private_file,
 )
@@ -52,9 +53,11 @@ from trunkline.journal.sqlite.schema import (
 from trunkline.processes.store_copy.tables import (
     CHECKPOINT_COPIES,
     CHECKPOINTS,
+    IDENTITY,
     JOURNAL_FOLDER,
     JOURNAL_TABLES,
     MESSAGES_FILE,
+    OTHER_FOLDER,
     OTHERS,
     PASSING,
     SELECT_OTHER_SMALL_FILES,
@@ -65,7 +68,13 @@ from trunkline.processes.store_copy.tables import (
     CopiedTable,
     Row,
 )
-from trunkline.processes.stored_tables import SCHEMAS, list_tables, migrate, plan_migrations
+from trunkline.processes.stored_tables import (
+    SCHEMAS,
+    list_filled_tables,
+    list_tables,
+    migrate,
+    plan_migrations,
+)
 
 if TYPE_CHECKING:
     import asyncpg
@@ -75,8 +84,6 @@ if TYPE_CHECKING:
 
 # The rows of one insertion.
 _ROWS: Final = 200
-# The folder of a backup with the tables that no file of a data directory has.
-_OTHER_FOLDER: Final = "postgresql"
 _VERSIONS: Final = "versions.json"
 _LEASE_S: Final = 10.0
 _SELECT_JOURNALS: Final = (
@@ -433,31 +440,35 @@ async def _copy_small_files_out(
     for path, content in await connection.fetch(SELECT_SMALL_FILES, SMALL_FILES):
         write_private_file(folder / PRIVATE_FOLDER / path, content)
         report.add("small files", 1)
+    for path, content in await connection.fetch(SELECT_SMALL_FILES, [IDENTITY]):
+        write_private_file(folder / OTHER_FOLDER / path, content)
+        report.add("records of identity", 1)
 
 
 async def _copy_small_files_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     private = folder / PRIVATE_FOLDER
-    for name in SMALL_FILES:
-        place = private / name
+    places = [("small files", private, name) for name in SMALL_FILES]
+    for kind, root, name in (*places, ("records of identity", folder / OTHER_FOLDER, IDENTITY)):
+        place = root / name
         found = [place] if place.is_file() else sorted(place.rglob("*"))
         for path in found:
             if path.is_file() and not path.name.startswith("."):
                 await connection.execute(
                     "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2)",
-                    str(path.relative_to(private)),
+                    str(path.relative_to(root)),
                     read_private_file(path),
                 )
-                report.add("small files", 1)
+                report.add(kind, 1)
 
 
 async def _copy_others_out(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     """Copy the tables that have no file in a data directory, each in PostgreSQL's form."""
-    others = folder / _OTHER_FOLDER
-    others.mkdir(mode=0o700)
+    others = folder / OTHER_FOLDER
+    create_private_folder(others)
     versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
     (others / _VERSIONS).write_text(versions)
     for table, query in _select_others().items():
@@ -471,7 +482,7 @@ async def _copy_others_out(
 async def _copy_others_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
-    others = folder / _OTHER_FOLDER
+    others = folder / OTHER_FOLDER
     if not (others / _VERSIONS).exists():
         return
     versions = json.loads((others / _VERSIONS).read_text())
@@ -506,7 +517,7 @@ async def _require_version(database: PostgresDatabase) -> None:
 async def _require_empty(
     database: PostgresDatabase, connection: "asyncpg.Connection[asyncpg.Record]"
 ) -> None:
-    for table in {*(table.postgres for table in _TABLES), *OTHERS} - {"trunkline_message_counters"}:
+    for table in sorted(set(list_tables()) - PASSING - list_filled_tables()):
         if await connection.fetchval(" ".join(("SELECT 1 FROM", table, "LIMIT 1"))):
             problem = f"is not empty: {table} has rows; choose an empty database or schema"
             raise ConfigurationError(database.name, problem)

@@ -302,6 +302,10 @@ SHARED_FILES: Final = (
 )
 """The files that all processes of a data directory share."""
 
+OTHER_FOLDER: Final = "postgresql"
+"""The folder of a backup with what no file of a data directory has."""
+IDENTITY: Final = "identity"
+"""The folder of the records of processes that joined, which is below `postgresql` in a backup."""
 SMALL_FILES: Final = ("remote-cards", "tool-sign-ins", "webhook.secret", "workflows")
 """The small files, and folders of them, that are below `private` in a data directory."""
 SELECT_SMALL_FILES: Final = (
@@ -310,9 +314,9 @@ SELECT_SMALL_FILES: Final = (
 )
 SELECT_OTHER_SMALL_FILES: Final = (
     "SELECT * FROM trunkline_small_files WHERE split_part(path, '/', 1) NOT IN "  # noqa: S608
-    f"{(*SMALL_FILES, *_APPROVALS)}"
+    f"{(*SMALL_FILES, *_APPROVALS, IDENTITY)}"
 )
-"""The other small files, such as the records of processes that joined."""
+"""The small files that this module does not know."""
 PASSING: Final = frozenset(
     (
         "trunkline_lease_clock",
