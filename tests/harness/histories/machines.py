@@ -128,8 +128,8 @@ async def open_machines(
 ) -> AsyncIterator[Machines]:
     """Run a mesh whose hosts each serve the agents, for the length of a block.
 
-    Without a `store`, hosts and registries share a folder, as processes of one machine do. With clocks that
-    can jump, processes start slowly.
+    Without a `store`, hosts and registries share a folder, as processes of one machine do. With
+    clocks that can jump, processes start slowly.
     """
     common = {
         **WITH_HARNESS,
