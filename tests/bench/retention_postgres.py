@@ -83,10 +83,8 @@ async def measure(
     written_mb = (await connection.fetchval(position) - before) / 1e6
     size_mb = await connection.fetchval("SELECT pg_total_relation_size('plain')") / 1e6
     await connection.close()
-    print(
-        f"{name}: {took_s:.2f} s, log {written_mb:.0f} MB, plain {size_mb:.0f} MB, commits", end=" "
-    )
-    print(format_times(times_s), flush=True)
+    place = f"log {written_mb:.0f} MB, plain {size_mb:.0f} MB"
+    print(f"{name}: {took_s:.2f} s, {place}, commits {format_times(times_s)}", flush=True)
 
 
 def format_times(times_s: Sequence[float]) -> str:
