@@ -1,8 +1,8 @@
 """Submissions of messages: their checks, the tasks that they create, and their results.
 
-A submission goes forward: its message is checked, the turn is admitted, the created event is
-written to the journal, and the execution of the task runs the code; see
-`trunkline.tasks.execution`.
+A submission goes forward: its message is checked, the turn is admitted, it gets its place among the
+turns of its conversation if the agent has conversations, the created event is written to the
+journal, and the execution of the task runs the code; see `trunkline.tasks.execution`.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """A bounded log in PostgreSQL, to which the processes of all machines append."""
 
+import math
 import secrets
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,8 +12,10 @@ from trunkline.core.postgres.schema import Schema
 if TYPE_CHECKING:
     import asyncpg
 
+# A deletion removes up to so many entries in a transaction, and up to so many times.
 _DELETED: Final = 1000
-_APPENDS_BETWEEN_DELETIONS: Final = 1000
+_DELETIONS: Final = 20
+_DELETION_INTERVAL_S: Final = 60.0
 _LAST_POSITION: Final = 2**63 - 1
 
 
@@ -62,7 +66,7 @@ class SharedLog:
         self.writer: str = secrets.token_hex(8)
         """The random name of this process in its entries."""
         self._number = 0
-        self._appends = 0
+        self._deleted_at = -math.inf
         self._statements = _Statements.build(schema.part)
 
     @property
@@ -71,24 +75,39 @@ class SharedLog:
         return f"table trunkline_{self._schema.part} of {self._database.name}"
 
     async def append(self, bodies: Sequence[bytes]) -> None:
-        """Append entries in one statement.
+        """Append entries, all or none.
 
-        After an error, the same entries must be appended again before any others. They are stored
-        once.
+        Old entries are deleted once a minute, and when the log is too large. After an error, the
+        same entries must be appended again before any others. They are stored once.
         """
-        rows = await self._fetch(
-            self._statements.append,
-            self.writer,
-            self._number,
-            list(bodies),
-            sum(len(body) for body in bodies),
-        )
+        await self._database.prepare(self._schema)
+        size = sum(map(len, bodies))
+        async with self._database.transaction() as connection:
+            # The look-up after the lock sees what an earlier try has stored.
+            total = await connection.fetchval(self._statements.lock)
+            if not await connection.fetchval(
+                self._statements.has_stored, self.writer, self._number
+            ):
+                await connection.execute(
+                    self._statements.append, self.writer, self._number, list(bodies), size
+                )
+                total += size
         self._number += len(bodies)
-        # There is no row if an earlier try has stored them.
-        is_too_large = bool(rows) and rows[0]["size_bytes"] > self._limits[0]
-        if is_too_large or self._appends % _APPENDS_BETWEEN_DELETIONS == 0:
-            await self._fetch(self._statements.delete_old, *self._limits, _DELETED)
-        self._appends += 1
+        is_due = time.monotonic() - self._deleted_at >= _DELETION_INTERVAL_S
+        if is_due or total > self._limits[0]:
+            self._deleted_at = time.monotonic()
+            await self._delete_old()
+
+    async def _delete_old(self) -> None:
+        """Delete entries that are too old, and the oldest until the log is not too large."""
+        for _ in range(_DELETIONS):
+            async with self._database.transaction() as connection:
+                await connection.fetchval(self._statements.lock)
+                deleted = await connection.fetchval(
+                    self._statements.delete_old, *self._limits, _DELETED
+                )
+            if deleted < _DELETED:
+                return
 
     async def read(self, after: int, *, limit: int) -> list[LogEntry]:
         """Return the entries after a position, the oldest first."""
@@ -112,6 +131,8 @@ class SharedLog:
 class _Statements(NamedTuple):
     """The statements of a log."""
 
+    lock: str
+    has_stored: str
     append: str
     delete_old: str
     read: str
@@ -123,22 +144,25 @@ class _Statements(NamedTuple):
         """Return the statements for a name, which is one of our constants."""
         entries, log = f"trunkline_{name}", f"trunkline_{name}_log"
         return cls(
+            f"SELECT size_bytes FROM {log} FOR UPDATE",  # noqa: S608
+            f"SELECT 1 FROM {entries} WHERE writer = $1 AND number > $2 LIMIT 1",  # noqa: S608
             f"WITH log AS (UPDATE {log} SET position = position + cardinality($3::bytea[]), "  # noqa: S608
-            "size_bytes = size_bytes + $4 "
-            f"WHERE NOT EXISTS (SELECT 1 FROM {entries} WHERE writer = $1 AND number > $2) "
-            "RETURNING position, size_bytes), "
-            f"added AS (INSERT INTO {entries} (position, writer, number, body) "
+            "size_bytes = size_bytes + $4 RETURNING position) "
+            f"INSERT INTO {entries} (position, writer, number, body) "
             "SELECT log.position - cardinality($3) + n, $1, $2 + n, body "
-            "FROM log, unnest($3) WITH ORDINALITY AS bodies (body, n) "
-            "ON CONFLICT (writer, number) DO NOTHING) SELECT size_bytes FROM log",
-            f"WITH old AS (SELECT position FROM {entries} ORDER BY position LIMIT $3), "  # noqa: S608
-            f"log AS (SELECT size_bytes FROM {log} FOR UPDATE), "
-            f"gone AS (DELETE FROM {entries} AS entry USING old, log "
+            "FROM log, unnest($3) WITH ORDINALITY AS bodies (body, n)",
+            # An entry goes if the log with it and all later ones is too large. The last one stays.
+            "WITH oldest AS (SELECT position, written, octet_length(body) AS bytes "  # noqa: S608
+            f"FROM {entries} ORDER BY position LIMIT $3), "
+            "old AS (SELECT position, written, bytes, sum(bytes) OVER (ORDER BY position) - bytes "
+            "AS earlier FROM oldest), "
+            f"gone AS (DELETE FROM {entries} AS entry USING old, {log} AS head "
             "WHERE entry.position = old.position "
-            "AND (log.size_bytes > $1 OR written < now() - make_interval(secs => $2)) "
-            "RETURNING octet_length(body) AS bytes) "
-            f"UPDATE {log} AS head SET size_bytes = head.size_bytes "
-            "- coalesce((SELECT sum(bytes) FROM gone), 0)",
+            "AND (old.written < now() - make_interval(secs => $2) "
+            "OR (head.size_bytes - old.earlier > $1 AND old.position < head.position)) "
+            "RETURNING old.bytes), "
+            f"counted AS (UPDATE {log} AS head SET size_bytes = head.size_bytes "
+            "- coalesce((SELECT sum(bytes) FROM gone), 0)) SELECT count(*) FROM gone",
             f"SELECT position, writer, body FROM {entries} WHERE position > $1 "  # noqa: S608
             "ORDER BY position LIMIT $2",
             f"SELECT position, writer, body FROM {entries} WHERE position < $1 "  # noqa: S608
