@@ -309,7 +309,8 @@ def migrate_data(
     settings = load_settings(data)
     change = plan_migrations if dry_run else migrate
     migrations = asyncio.run(_use_database(settings, change))
-    if not dry_run:
+    # An empty database stays without records, so that a backup can be restored into it.
+    if not dry_run and any(each.before and each.script for each in migrations):
         record_act(settings, Action.DATA_MIGRATE)
     if json:
         print_json([asdict(migration) for migration in migrations])
