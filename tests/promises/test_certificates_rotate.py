@@ -56,7 +56,7 @@ class Process:
 
     async def rotate(self) -> None:
         """Renew the certificate at the mesh, and use it."""
-        await asyncio.to_thread(renew, self._folder, self.credentials, self._mesh)
+        await asyncio.to_thread(renew, self._folder, self.credentials, [self._mesh])
         self.credentials.refresh()
 
     async def served_serial(self, address: str) -> int:

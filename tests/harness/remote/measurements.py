@@ -6,6 +6,7 @@ from typing import Final
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
+from trunkline.observe.metrics.histograms import HistogramReader
 from trunkline.observe.metrics.sdk import get_provider
 
 _NOTHING: Final = 0.0
@@ -16,6 +17,7 @@ class Measurements:
 
     def __init__(self) -> None:
         self._reader = InMemoryMetricReader()
+        self._histograms = HistogramReader()
         # The instruments stay connected to the provider of the process, for the tests after this.
         self._provider = get_provider("test")
         self._provider.add_metric_reader(self._reader)
@@ -41,7 +43,7 @@ class Measurements:
             (metric.name, tuple(str(value) for value in (point.attributes or {}).values())): (
                 point.value if isinstance(point, NumberDataPoint) else point.count
             )
-            for metric in data.resource_metrics[0].scope_metrics[0].metrics
+            for metric in self._histograms.add_to(data).resource_metrics[0].scope_metrics[0].metrics
             for point in metric.data.data_points
         }
 
