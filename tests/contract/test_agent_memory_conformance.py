@@ -340,3 +340,45 @@ async def test_checkpoints_are_deleted_with_their_journal(postgres: PostgresData
     for table in ("checkpoints", "checkpoint_writes"):
         rows = await postgres.fetch(f"SELECT journal_id FROM trunkline_{table}")  # noqa: S608  ours
         assert [row["journal_id"] for row in rows] == [store.id]
+
+
+async def test_cleaning_keeps_what_is_new(open_memory: OpenMemory) -> None:
+    memory = await open_memory("one")
+    await memory.checkpoints.put(THREAD, checkpoint(1))
+    await memory.checkpoints.add_writes(
+        THREAD, checkpoint(1).checkpoint_id, [write(0)], replaces=False
+    )
+    state = StoredState(1, "k", b"state")
+    assert await memory.conversations.replace(KEY, state, known_step=0)
+    await memory.clean()
+    found = await memory.checkpoints.find(THREAD)
+    assert found == checkpoint(1)._replace(writes=[write(0)])
+    assert await memory.conversations.find(KEY) == state
+    await memory.close()
+
+
+async def test_cleaning_deletes_old_rows_and_no_turn_waits_for_it(
+    postgres: PostgresDatabase,
+) -> None:
+    store = await PostgresCatalog(postgres).open("one")
+    memory = await open_postgres_memory(postgres, store.id, store.epoch)
+    await memory.checkpoints.put(THREAD, checkpoint(1))
+    await memory.checkpoints.put(ThreadKey("task"), checkpoint(1))
+    old_key = KEY._replace(context_id="old")
+    assert await memory.conversations.replace(old_key, StoredState(1, "k", b""), known_step=0)
+    await postgres.fetch("UPDATE trunkline_conversations SET changed = now() - interval '91 days'")
+    await postgres.fetch("UPDATE trunkline_checkpoints SET created = now() - interval '8 days'")
+    async with asyncio.TaskGroup() as group:
+        async with postgres.transaction() as connection:
+            # The cleaning waits for this row.
+            await connection.fetch("SELECT FROM trunkline_conversations FOR UPDATE")
+            cleaning = group.create_task(memory.clean())
+            await memory.checkpoints.put(OTHER, checkpoint(1))
+            await memory.conversations.take_ticket(Turn(KEY, "task-1", 1))
+            assert not cleaning.done()
+        await cleaning
+    assert await memory.conversations.find(old_key) is None
+    assert await memory.checkpoints.find(ThreadKey("task")) is None
+    assert await memory.checkpoints.find(THREAD) == checkpoint(1)
+    await memory.close()
+    await store.close()

@@ -272,7 +272,7 @@ def test_the_container_file_agrees_with_itself() -> None:
 def test_the_image_exposes_the_ports_that_it_listens_at() -> None:
     ports = {int(port) for word in IMAGE.command for port in re.findall(r":(\d+)$", word)}
     ports |= {int(IMAGE.environment["TRUNKLINE_METRICS_ADDRESS"].rpartition(":")[2])}
-    assert {*ports, Settings().mesh.port} == IMAGE.ports
+    assert {*ports, Settings().mesh.first.port} == IMAGE.ports
     host, port, path = find_url(list(IMAGE.healthcheck))
     assert f"{host}:{port}" == IMAGE.environment["TRUNKLINE_METRICS_ADDRESS"]
     assert path == "/metrics"

@@ -125,7 +125,9 @@ async def test_certificates_rotate_under_a_hundred_streams(
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
         registry = RegistryClient(serving.channels.get(mesh.address))
-        await stack.enter_async_context(Membership(registry, describe_host(host, address=address)))
+        await stack.enter_async_context(
+            Membership([registry], describe_host(host, address=address))
+        )
         await calling.directory.wait_until(lambda known: bool(known.hosts), timeout_s=LIMIT_S)
         serials = {await calling.served_serial(address)}
         seen = [Counter() for _ in range(PARALLEL_STREAMS)]

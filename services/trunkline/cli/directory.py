@@ -114,11 +114,11 @@ async def open_directory(
     try:
         credentials = load_credentials(settings)
     except UnauthenticatedError as error:
-        if await is_listening(f"http://{address}"):
+        if any([await is_listening(f"http://{each}") for each in settings.mesh.addresses]):
             raise
         raise PeerUnavailableError(address, _describe_no_mesh(mesh)) from error
     async with ChannelPool(credentials) as channels:
-        directory = _CommandDirectory(channels, address)
+        directory = _CommandDirectory(channels, *settings.mesh.addresses)
         try:
             await directory.read()
         except PeerHandshakeError:

@@ -118,7 +118,7 @@ TimeoutOption = Annotated[
     float | None, option("S", "End the task after S seconds.", "--timeout", min=0.001)
 ]
 MeshOption = Annotated[
-    str | None, option("HOST:PORT", "The mesh's gRPC address. [TRUNKLINE_MESH]", "--mesh")
+    str | None, option("HOST:PORT[,…]", "The mesh's gRPC address. [TRUNKLINE_MESH]", "--mesh")
 ]
 
 DataOption = Annotated[
@@ -243,7 +243,7 @@ def resolve_mesh_settings(mesh: str | None, *, uses: Collection[str] = ()) -> "S
         ConfigurationError: it is not HOST:PORT, its port is 0, or the settings are invalid.
     """
     settings = load_command_settings({"mesh": mesh}, uses={*_MESH_SETTINGS, *uses})
-    if settings.mesh.port == 0:
+    if any(each.port == 0 for each in settings.mesh.registries):
         problem = f"{settings.mesh} is where a mesh picks a port; give the one that it printed"
         raise ConfigurationError(where="--mesh", problem=problem)
     return settings

@@ -1,6 +1,5 @@
 """Checkpoints and conversations in the PostgreSQL database of the journals."""
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -195,7 +194,6 @@ _CLEAN_CONVERSATIONS: Final = (
     " AND NOT EXISTS (SELECT 1 FROM trunkline_open_turns AS turn WHERE turn.agent = old.agent"
     " AND turn.context_id = old.context_id AND turn.account = old.account)"
 )
-_CLEANING_INTERVAL_S: Final = 24 * 3600.0
 
 
 async def open_postgres_memory(
@@ -218,7 +216,7 @@ async def open_postgres_memory(
         order.close()
         tables.is_closed = True
 
-    return AgentMemory(PostgresCheckpoints(tables), conversations, order, close)
+    return AgentMemory(PostgresCheckpoints(tables), conversations, order, tables.clean, close)
 
 
 class _FencedTables:
@@ -232,7 +230,6 @@ class _FencedTables:
         self.is_closed: bool = False
         self._database = database
         self._epoch = epoch
-        self._clean_at_s = -float("inf")
 
     async def read(self, work: _Work[_Result]) -> _Result:
         """Run statements on a connection.
@@ -256,7 +253,6 @@ class _FencedTables:
             FencedError: another host has taken over the journal.
             JournalUnavailableError: the database can't be reached for a while.
         """
-        await self.clean_daily()
         row = await self.read(
             lambda connection: connection.fetchrow(statement, self.journal_id, self._epoch, *values)
         )
@@ -272,19 +268,17 @@ class _FencedTables:
                 await hold_fence(connection, self.journal_id, self._epoch)
                 return await work(connection)
 
-        await self.clean_daily()
         return await self.read(write)
 
-    async def clean_daily(self) -> None:
-        """Delete old rows, at first and once a day."""
-        if time.monotonic() > self._clean_at_s:
-            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
-            await self.read(self._clean)
+    async def clean(self) -> None:
+        """Delete old rows; see `AgentMemory.clean`."""
 
-    async def _clean(self, connection: Connection) -> None:
-        for statement in _CLEAN:
-            await connection.execute(statement, self.journal_id)
-        await connection.execute(_CLEAN_CONVERSATIONS)
+        async def work(connection: Connection) -> None:
+            for statement in _CLEAN:
+                await connection.execute(statement, self.journal_id)
+            await connection.execute(_CLEAN_CONVERSATIONS)
+
+        await self.read(work)
 
 
 class PostgresCheckpoints:

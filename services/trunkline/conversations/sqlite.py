@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from trunkline.conversations.memory import AgentMemory
-from trunkline.conversations.sqlite_file import SqliteFile
+from trunkline.conversations.sqlite_file import SqliteFile, is_damaged
 from trunkline.conversations.store import (
     ConversationKey,
     StoredCheckpoint,
@@ -171,7 +171,14 @@ def _build_memory(
         checkpoints.file.close()
         conversations.file.close()
 
-    return AgentMemory(checkpoints, conversations, order, close)
+    async def clean() -> None:
+        # A host without conversations makes no file.
+        if checkpoints.file.exists:
+            await checkpoints.file.write(_clean_checkpoints)
+        if conversations.file.exists:
+            await conversations.file.write(_clean_conversations)
+
+    return AgentMemory(checkpoints, conversations, order, clean, close)
 
 
 class Encryption:
@@ -210,7 +217,7 @@ class SqliteCheckpoints:
 
     def __init__(self, path: Path | None, encryption: Encryption | None = None) -> None:
         """Without a path, the checkpoints are in memory."""
-        self.file: SqliteFile = SqliteFile(path, _prepare_checkpoints, _clean_checkpoints)
+        self.file: SqliteFile = SqliteFile(path, _prepare_checkpoints)
         self.encryption: Encryption = encryption or Encryption()
 
     @property
@@ -307,14 +314,14 @@ class SqliteConversations:
         `journal` is the name of the file of the journal, in the same folder.
         """
         self._journal = journal
-        self.file: SqliteFile = SqliteFile(path, _prepare_conversations, _clean_conversations)
+        self.file: SqliteFile = SqliteFile(path, _prepare_conversations)
         self.encryption: Encryption = encryption or Encryption()
 
     async def find(self, key: ConversationKey) -> StoredState | None:
         """Return the state of a conversation; see `ConversationStore`.
 
-        A state that can't be decrypted has an empty kind. If the file can't be read, the
-        conversation counts as new, so that a damaged file does not fail the turn.
+        A state that can't be decrypted has an empty kind. If the file is damaged, the conversation
+        counts as new, so that the turn does not fail.
         """
         query = (
             "SELECT step, kind, body FROM conversations"
@@ -323,6 +330,8 @@ class SqliteConversations:
         try:
             row = await self.file.read(lambda connection: connection.execute(query, key).fetchone())
         except JournalUnavailableError as error:
+            if not is_damaged(error):
+                raise
             logger.warning("conversation.not_read", extra={"problem": error.problem})
             return None
         if row is None:
@@ -396,7 +405,7 @@ class SqliteConversations:
 
     async def list_own_tickets(self) -> Sequence[Ticket]:
         """Return the tickets of this journal; see `ConversationStore`."""
-        if self.file.path is None or not self.file.path.exists():
+        if not self.file.exists:
             # A host without conversations makes no file.
             return []
         return [_build_ticket(row) for row in await self._list(_LIST_JOURNAL, (self._journal,))]
@@ -427,7 +436,7 @@ async def _import_conversations(
     Earlier builds stored the conversations of a host in its checkpoint file. Of two states of a
     conversation, the state after more steps stays.
     """
-    if checkpoints.file.path is None or not checkpoints.file.path.exists():
+    if not checkpoints.file.exists:
         return
     rows = await checkpoints.file.read(
         lambda connection: connection.execute(_FIND_EARLIER).fetchall()

@@ -26,11 +26,9 @@ logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-# The time to wait for a lock of another process, when the file is opened and when it is written.
-_OPEN_LOCK_S: Final = 5.0
-_WRITE_LOCK_S: Final = 5.0
-_CLEANING_INTERVAL_S: Final = 24 * 3600.0
-_UNUSABLE: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+# The time to wait for a lock of another process.
+_LOCK_S: Final = 5.0
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 _LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
@@ -38,26 +36,26 @@ class SqliteFile:
     """A file with tables, which is opened when it is used first.
 
     Writes are not synced: they survive a killed process, and a power failure may damage the file. A
-    file that is damaged, is a link, or may be changed by other users is created anew. Where no file
-    can be created, the content is in memory.
+    file that is damaged, is a link, or may be changed by other users is created anew.
+
+    The event loop is free while the file waits for a lock of another process, for 5 s at most.
     """
 
     def __init__(
         self,
         path: Path | None,
         prepare: Callable[[sqlite3.Connection], None],
-        clean: Callable[[sqlite3.Connection], None],
     ) -> None:
-        """Without a path, the content is in memory.
-
-        `prepare` creates the tables, and `clean` deletes old rows, after opening and once a day.
-        """
+        """Without a path, the content is in memory. `prepare` creates the tables."""
         self.path: Path | None = path
         self._prepare = prepare
-        self._clean = clean
-        self._clean_at_s = -float("inf")
         self._connection: sqlite3.Connection | None = None
         self._is_closed = False
+
+    @property
+    def exists(self) -> bool:
+        """True if it was opened, or is there from earlier."""
+        return self._connection is not None or (self.path is not None and self.path.exists())
 
     @property
     def name(self) -> str:
@@ -70,32 +68,21 @@ class SqliteFile:
         Raises:
             JournalUnavailableError: the file can't be read, or is closed.
         """
-        with translate_errors(Path(self.name)):
-            return work(self._open())
+        return await self._run(lambda: work(self._open()))
 
     async def write(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Run a function in one transaction. The event loop is free while another process writes.
+        """Run a function in one transaction.
 
         Raises:
             JournalUnavailableError: the file can't be written, or is closed.
         """
-        with translate_errors(Path(self.name)):
+
+        def write() -> _Result:
             connection = self._open()
-            backoff: Backoff | None = None
-            give_up_at_s = time.monotonic() + _WRITE_LOCK_S
-            while True:
-                try:
-                    with transaction(connection):
-                        if time.monotonic() > self._clean_at_s:
-                            self._clean(connection)
-                            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
-                        return work(connection)
-                except sqlite3.OperationalError as error:
-                    if _get_code(error) not in _LOCKED or time.monotonic() > give_up_at_s:
-                        raise
-                backoff = backoff or Backoff(first_s=0.001, limit_s=0.05)
-                await backoff.pause()
-                connection = self._open()
+            with transaction(connection):
+                return work(connection)
+
+        return await self._run(write)
 
     def close(self) -> None:
         """Close the file for good."""
@@ -104,38 +91,52 @@ class SqliteFile:
             self._connection.close()
             self._connection = None
 
+    async def _run(self, step: Callable[[], _Result]) -> _Result:
+        """Run a step, and run it again while another process has a lock on the file."""
+        backoff: Backoff | None = None
+        give_up_at_s = time.monotonic() + _LOCK_S
+        with translate_errors(Path(self.name)):
+            while True:
+                try:
+                    return step()
+                except sqlite3.OperationalError as error:
+                    if _get_code(error) not in _LOCKED or time.monotonic() > give_up_at_s:
+                        raise
+                backoff = backoff or Backoff(first_s=0.001, limit_s=0.05)
+                await backoff.pause()
+
     def _open(self) -> sqlite3.Connection:
         if self._is_closed:
             raise JournalUnavailableError(self.name, "it is closed")
         if self._connection is None:
-            self._connection = self._open_or_create()
+            self._connection = self._open_memory() if self.path is None else self._open_file()
         return self._connection
 
-    def _open_or_create(self) -> sqlite3.Connection:
-        if self.path is not None:
-            try:
-                return self._open_path(self.path)
-            except (sqlite3.Error, JournalUnavailableError) as error:
-                problem = str(error)
-                is_unusable = _is_unusable(error)
-            extra = {"file": self.name, "problem": problem}
-            try:
-                if is_unusable:
-                    connection = self._create_anew(self.path)
-                    logger.warning("checkpoints.made_anew", extra=extra)
-                    return connection
-            except (OSError, sqlite3.Error, JournalUnavailableError) as error:
-                extra["problem"] = str(error)
-            logger.warning("checkpoints.in_memory", extra=extra)
+    def _open_memory(self) -> sqlite3.Connection:
         connection = connect_in_memory()
         self._prepare(connection)
+        return connection
+
+    def _open_file(self) -> sqlite3.Connection:
+        assert self.path is not None  # noqa: S101  the caller has a path
+        try:
+            return self._open_path(self.path)
+        except (sqlite3.Error, JournalUnavailableError) as error:
+            if not _is_unusable(error):
+                raise
+            problem = str(error)
+        try:
+            connection = self._create_anew(self.path)
+        except OSError as error:
+            raise JournalUnavailableError(self.name, error.strerror or str(error)) from error
+        logger.warning("checkpoints.made_anew", extra={"file": self.name, "problem": problem})
         return connection
 
     def _create_anew(self, path: Path) -> sqlite3.Connection:
         """Replace a file that is not usable. Of several processes, one replaces it."""
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            lock_file(folder, timeout_s=_OPEN_LOCK_S)
+            lock_file(folder, timeout_s=_LOCK_S)
             try:
                 return self._open_path(path)
             except (sqlite3.Error, JournalUnavailableError) as error:
@@ -149,24 +150,29 @@ class SqliteFile:
 
     def _open_path(self, path: Path) -> sqlite3.Connection:
         create_file(path)
-        connection = connect(path, busy_s=_OPEN_LOCK_S)
+        # Waiting for a lock must not block the event loop.
+        connection = connect(path, busy_s=0)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")
             with transaction(connection):
                 self._prepare(connection)
-                self._clean(connection)
-            self._clean_at_s = time.monotonic() + _CLEANING_INTERVAL_S
-            # Waiting for a lock must not block the event loop.
-            connection.execute("PRAGMA busy_timeout = 0")
         except BaseException:
             connection.close()
             raise
         return connection
 
 
+def is_damaged(error: JournalUnavailableError) -> bool:
+    """Return whether the error says that the content of a file is damaged."""
+    return isinstance(error.__cause__, sqlite3.Error) and _get_code(error.__cause__) in _DAMAGED
+
+
 def _is_unusable(error: sqlite3.Error | JournalUnavailableError) -> bool:
-    return isinstance(error, JournalUnavailableError) or _get_code(error) in _UNUSABLE
+    """Return whether a file has to be created anew, which an error of the system does not say."""
+    if isinstance(error, JournalUnavailableError):
+        return not isinstance(error.__cause__, OSError)
+    return _get_code(error) in _DAMAGED
 
 
 def _get_code(error: sqlite3.Error) -> int:

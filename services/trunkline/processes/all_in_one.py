@@ -8,7 +8,7 @@ from trunkline.agents.plugins import load_plugins
 from trunkline.core.identity import open_credentials
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import Settings, advertised_address, dial_address
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client import ChannelPool, Directory, run_in_background
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.socket_folder import socket_address
 from trunkline.observe.audit import open_audit_log
@@ -74,7 +74,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
         channels = ChannelPool.from_settings(settings, credentials)
-        directory = Directory(channels, unix_address)
+        directory = Directory(channels, unix_address, *settings.mesh.addresses[1:])
         readiness = AgentReadiness()
         agents = build_agents(settings, config, directory, plugins=plugins)
         names = [agent.card.name for agent in agents]
@@ -100,13 +100,13 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             )
         )
         add_host_services(server, host)
-        (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
+        (mesh_address, _) = server.bind(str(settings.mesh.first), unix_address)
         await stack.enter_async_context(
-            add_identity_service(server, settings, credentials, records)
+            add_identity_service(server, settings, credentials, records, own=settings.mesh.first)
         )
         dialed = dial_address(mesh_address)
         advertised = _advertise(settings, dialed)
-        intake = SpanIntake(credentials, channels.get(unix_address))
+        intake = SpanIntake(credentials, lambda: channels.get(directory.find_registry().peer))
         await stack.enter_async_context(intake)
         adapter = add_tool_adapter(
             server, config, settings, directory, database=database, intake=intake
@@ -130,7 +130,6 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         membership = await stack.enter_async_context(
             open_membership(
                 host,
-                RegistryClient(channels.get(unix_address)),
                 directory,
                 address=advertised,
                 settings=settings,
@@ -156,7 +155,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                     **metrics,
                 }
             ],
-            joined=membership.registered,
+            joined=membership.joined,
             is_in_other_mesh=False,
             failed=host.lost,
             inventory=describe_inventory(
@@ -204,8 +203,9 @@ def _start_servers_at_load(
 
 def _advertise(settings: Settings, dialed: str) -> str:
     """Return the address at which other processes reach the mesh's agents."""
-    if settings.advertise or not settings.mesh.is_wildcard:
-        advertised = advertised_address(settings.mesh, settings.advertise, mesh=settings.mesh)
+    mesh = settings.mesh.first
+    if settings.advertise or not mesh.is_wildcard:
+        advertised = advertised_address(mesh, settings.advertise, mesh=mesh)
         return advertised.with_bound_port(dialed)
     problem = "other machines can't connect to its agents; give --advertise HOST"
     logger.warning("mesh.not_advertised", extra={"problem": problem})

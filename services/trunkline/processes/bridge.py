@@ -38,14 +38,14 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         ConfigurationError: the address can't be listened on.
     """
     check_addresses(settings)
-    mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "bridge"))
         credentials = await stack.enter_async_context(open_credentials(settings))
-        stack.callback(configure_tracing("bridge", mesh=MeshTarget(mesh, credentials)).shutdown)
+        target = MeshTarget(settings.mesh.addresses, credentials)
+        stack.callback(configure_tracing("bridge", mesh=target).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
-        directory = await stack.enter_async_context(Directory(channels, mesh))
+        directory = await stack.enter_async_context(Directory(channels, *settings.mesh.addresses))
         database = await stack.enter_async_context(open_database(settings, waits=False))
         files = find_small_files(settings, database)
         secret = settings.webhook_secret or await load_secret(settings, files)

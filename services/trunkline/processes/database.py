@@ -8,6 +8,7 @@ from trunkline.core.identity import JoinRecords, identity_folder
 from trunkline.core.settings import Settings
 from trunkline.core.small_files import FolderFiles, SmallFiles
 from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.mesh.registry.owners import OWNERS_PATH
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
@@ -94,6 +95,24 @@ async def open_join_records(settings: Settings, database: "PostgresDatabase | No
     if database is not None:
         await records.add_from(find_join_records(settings, None))
     return records
+
+
+async def open_registry_files(
+    settings: Settings, database: "PostgresDatabase | None"
+) -> SmallFiles:
+    """Return the small files for a registry.
+
+    The owners of journals that were recorded on this machine before the mesh had a database are
+    copied to it.
+
+    Raises:
+        ConfigurationError: the owners of this machine can't be read.
+        JournalUnavailableError: the database can't be reached.
+    """
+    files = find_small_files(settings, database)
+    if database is not None and (owners := await FolderFiles(settings.data_dir).read(OWNERS_PATH)):
+        await files.replace(OWNERS_PATH, owners, expected=None)
+    return files
 
 
 @asynccontextmanager

@@ -26,8 +26,10 @@ from trunkline.core.settings import (
     read_options,
 )
 from trunkline.core.small_files import SmallFiles
-from trunkline.errors import ConfigurationError, PeerUnavailableError
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
+from trunkline.journal.events import parse_journal_id
+from trunkline.journal.store import JournalReader
+from trunkline.mesh.client import ChannelPool, Directory, run_in_background
 from trunkline.mesh.client.content_resolver import ContentResolver
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE
 from trunkline.mesh.registry import Membership
@@ -105,10 +107,15 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
         if is_remote:
             await _find_canceler(agents, name)(remote_id)
             return
-        if not directory.knows_task_host(task_id):
-            # The task may exist: its host may have been away since before this process started.
+        # The task may exist: its host may have been away since before this process started. If its
+        # journal is in the store that hosts share, any of them reaches the task.
+        is_known = directory.knows_task_host(task_id) or await _is_stored(reader, task_id)
+        try:
+            client = directory.client_for_task(task_id) if is_known else None
+        except TaskNotFoundError:
+            client = None
+        if client is None:
             raise PeerUnavailableError(task_id, "its host has not been on the mesh so far")
-        client = directory.client_for_task(task_id)
         await client.cancel_task(task_id, account=account, reason="its parent was canceled")
 
     async def answer_parent(
@@ -119,6 +126,7 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
 
     files = find_small_files(settings, database)
     names = {agent.card.name for agent in agents}
+    reader = await journals.open_reader()
     own = await journals.open_own(agents[0].card.name, names)
     if not own.is_new:
         directory.expect_service(TOOL_SERVICE)
@@ -138,12 +146,17 @@ async def open_host(  # noqa: PLR0913  collaborators and options, each by name
                 memory=own.memory,
                 audit=audit,
                 budgets=budgets,
-                reader=await journals.open_reader(),
+                reader=reader,
             ) as host,
         ):
             yield host
     finally:
         await own.journal.close()
+
+
+async def _is_stored(reader: JournalReader | None, task_id: str) -> bool:
+    """Return whether the journal of a task is in the store that hosts share, if there is one."""
+    return reader is not None and bool(await reader.find_leases({parse_journal_id(task_id)}))
 
 
 @asynccontextmanager
@@ -250,7 +263,6 @@ def _find_canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaita
 @asynccontextmanager
 async def open_membership(  # noqa: PLR0913  collaborators and options, each by name
     host: TaskHost,
-    registry: RegistryClient,
     directory: Directory,
     *,
     address: str,
@@ -280,7 +292,7 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
             membership.update(describe())
 
     async with Membership(
-        registry, describe(), read_load=lambda: describe_load(host)
+        directory.registries, describe(), read_load=lambda: describe_load(host)
     ) as membership:
         takeover = Takeover(
             host,
@@ -364,8 +376,7 @@ async def join_mesh(
         ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
         JournalUnavailableError: the data directory can't be used.
     """
-    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
-    mesh = str(settings.mesh)
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh.first)
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         credentials = await stack.enter_async_context(open_credentials(settings))
@@ -376,11 +387,12 @@ async def join_mesh(
             )
             raise ConfigurationError("store", problem)
         channels = ChannelPool.from_settings(settings, credentials)
-        directory = Directory(channels, mesh)
+        directory = Directory(channels, *settings.mesh.addresses)
         agents = build_agents(directory)
         name = agents[0].card.name
         metrics = await stack.enter_async_context(export_signals(settings, name))
-        stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
+        target = MeshTarget(settings.mesh.addresses, credentials)
+        stack.callback(configure_tracing(name, mesh=target).shutdown)
         database = await stack.enter_async_context(open_database(settings))
         audit = await stack.enter_async_context(open_audit_log(settings, database, process=name))
         await stack.enter_async_context(channels)
@@ -403,11 +415,9 @@ async def join_mesh(
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
         # Calls to this process itself use its local address.
         channels.add_alias(advertised.with_bound_port(address), dial_address(address))
-        registry = RegistryClient(channels.get(mesh))
         membership = await stack.enter_async_context(
             open_membership(
                 host,
-                registry,
                 directory,
                 address=advertised.with_bound_port(address),
                 settings=settings,
@@ -418,6 +428,6 @@ async def join_mesh(
         ready = [{"agent": agent.card.name, "grpc": address, **metrics} for agent in agents]
         yield ServiceStatus(
             ready,
-            joined=membership.registered,
+            joined=membership.joined,
             failed=host.lost,
         )

@@ -48,13 +48,13 @@ async def open_agent_server(
         if names:
             source = await NamedAgents.read(names, clients, own)
         else:
-            mesh = str(settings.mesh)
+            mesh = settings.mesh.addresses
             credentials = await stack.enter_async_context(open_credentials(settings))
             tracing = configure_tracing("mcp-server", mesh=MeshTarget(mesh, credentials))
             stack.callback(tracing.shutdown)
             channels = ChannelPool.from_settings(settings, credentials)
             await stack.enter_async_context(channels)
-            directory = await stack.enter_async_context(Directory(channels, mesh))
+            directory = await stack.enter_async_context(Directory(channels, *mesh))
             await directory.wait_until(
                 lambda known: bool(known.list_agents()), timeout_s=_JOIN_TIMEOUT_S
             )

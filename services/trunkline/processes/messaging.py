@@ -14,7 +14,7 @@ from trunkline.core.private_files import PRIVATE_FOLDER
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import Settings, advertised_address
 from trunkline.errors import PeerError
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.mesh.client import ChannelPool, Directory, run_in_background
 from trunkline.mesh.registry import Membership
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.policy import Policy
@@ -51,8 +51,7 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
         ConfigurationError: the address can't be listened on, or a setting is wrong.
         JournalUnavailableError: the local store can't be used.
     """
-    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
-    mesh = str(settings.mesh)
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh.first)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "messages"))
         database = await stack.enter_async_context(open_database(settings))
@@ -60,11 +59,12 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
             open_audit_log(settings, database, process="messages")
         )
         credentials = await stack.enter_async_context(open_credentials(settings))
-        stack.callback(configure_tracing("messages", mesh=MeshTarget(mesh, credentials)).shutdown)
+        target = MeshTarget(settings.mesh.addresses, credentials)
+        stack.callback(configure_tracing("messages", mesh=target).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
-        directory = await stack.enter_async_context(Directory(channels, mesh))
+        directory = await stack.enter_async_context(Directory(channels, *settings.mesh.addresses))
         # The mode of other processes is known then. Without the registry, nothing is.
         with suppress(TimeoutError):
             async with asyncio.timeout(_REGISTRY_TIMEOUT_S):
@@ -79,10 +79,10 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
             services=server.services,
             messaging_mode=mode,
         )
-        membership = Membership(RegistryClient(channels.get(mesh)), member)
+        membership = Membership(directory.registries, member)
         await stack.enter_async_context(membership)
         ready = {"service": "messages", "grpc": address, **metrics}
-        yield ServiceStatus([ready], joined=membership.registered)
+        yield ServiceStatus([ready], joined=membership.joined)
 
 
 @asynccontextmanager

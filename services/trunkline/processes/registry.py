@@ -19,9 +19,10 @@ from trunkline.core.identity import (
     open_credentials,
     temporary_identity,
 )
+from trunkline.core.network import is_this_machine
 from trunkline.core.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.core.runtime import ServiceStatus
-from trunkline.core.settings import HostPort, Settings
+from trunkline.core.settings import HostPort, MeshAddress, Settings
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
@@ -31,7 +32,7 @@ from trunkline.mesh.server.trace_servicer import OtlpServicer, TraceServicer
 from trunkline.observe.audit import AuditLog, open_audit_log
 from trunkline.observe.signal_exports import export_signals
 from trunkline.observe.traces import SpanStore, configure_tracing
-from trunkline.processes.database import open_database, open_join_records
+from trunkline.processes.database import open_database, open_join_records, open_registry_files
 from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
 
 if TYPE_CHECKING:
@@ -43,18 +44,28 @@ STOP_GRACE_S = 1.0
 
 
 @asynccontextmanager
-async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the registry and the span store at the mesh's address, and nothing else.
+async def serve_registry(
+    settings: Settings, *, listen: HostPort | None = None
+) -> AsyncIterator[ServiceStatus]:
+    """Serve a registry and the span store, and nothing else.
+
+    `listen` is the address. The default is the first address of the mesh. If the mesh has one
+    address, `listen` replaces it.
 
     Raises:
         ConfigurationError: the address or the data directory can't be used.
     """
     async with AsyncExitStack() as stack:
+        if listen is not None and len(settings.mesh.registries) == 1:
+            settings = replace(settings, mesh=MeshAddress((listen,)))
+            listen = None
         database = await stack.enter_async_context(open_database(settings))
         audit = await stack.enter_async_context(
             open_audit_log(settings, database, process="registry")
         )
         settings = stack.enter_context(reserve_mesh_address(settings))
+        own = listen or settings.mesh.first
+        _check_root(settings, own)
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
         records = await open_join_records(settings, database)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
@@ -63,9 +74,9 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 server, settings, credentials, records, database, name="registry", audit=audit
             )
         )
-        (address,) = server.bind(str(settings.mesh))
+        (address,) = server.bind(str(own))
         await stack.enter_async_context(
-            add_identity_service(server, settings, credentials, records)
+            add_identity_service(server, settings, credentials, records, own=own)
         )
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
@@ -73,6 +84,26 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         serving = ServiceStatus([{"mesh": address, **metrics}])
         serving.joined.set()
         yield serving
+
+
+def _check_root(settings: Settings, own: HostPort) -> None:
+    """Check that a further registry has the root of the mesh, which the first registry makes.
+
+    Raises:
+        ConfigurationError: it would make a root of its own, and nobody could use both registries.
+    """
+    first = settings.mesh.first
+    folder = identity_folder(settings)
+    if (
+        own != first
+        and settings.identity_certificate is None
+        and not (folder.has_root or is_this_machine(str(first)))
+    ):
+        problem = (
+            f"has no root of the mesh; start the registry at {first} first, and copy its folder to "
+            "the machines of the others"
+        )
+        raise ConfigurationError(f"identity folder {folder.path}", problem)
 
 
 @asynccontextmanager
@@ -89,7 +120,8 @@ async def add_registry(  # noqa: PLR0913  independent parts of a process
     """Add the registry and the span store to a server, and keep them open.
 
     The spans of this process, whose service is `name`, are written to the store directly.
-    Registrations are recorded if there is an audit log. With a database, registries share traces.
+    Registrations are recorded if there is an audit log. Registries share the owners of journals,
+    and with a database also the traces.
 
     Raises:
         ConfigurationError: the data directory can't be used.
@@ -113,6 +145,7 @@ async def add_registry(  # noqa: PLR0913  independent parts of a process
             settings.lease_s,
             audit,
             folder=folder,
+            files=await open_registry_files(settings, database),
             list_revoked=RevocationList(records, credentials.revoke).refresh,
         )
         server.add_registry(await stack.enter_async_context(registry))
@@ -139,9 +172,16 @@ def _share_traces(settings: Settings, database: "PostgresDatabase | None") -> "S
 
 @asynccontextmanager
 async def add_identity_service(
-    server: MeshServer, settings: Settings, credentials: MeshCredentials, records: JoinRecords
+    server: MeshServer,
+    settings: Settings,
+    credentials: MeshCredentials,
+    records: JoinRecords,
+    *,
+    own: HostPort,
 ) -> AsyncIterator[None]:
     """Renew certificates on a server, and take join tokens at a separate address.
+
+    `own` is the address of this registry.
 
     A mesh with certificates from elsewhere has neither. A mesh at a picked port takes
     no tokens, and a mesh that other machines reach only at an address that was chosen for it.
@@ -160,14 +200,15 @@ async def add_identity_service(
         servicer,
     )
     address = settings.join
-    if address is None and settings.mesh.is_loopback and not folder.is_temporary:
-        address = replace(settings.mesh, port=0)
+    if address is None and own.is_loopback and not folder.is_temporary:
+        address = replace(own, port=0)
     if address is None:
         yield
         return
     try:
         async with serve_join(servicer, credentials, str(address)) as bound:
-            await asyncio.to_thread(folder.write, folder.join_address, bound.encode())
+            port = None if own == settings.mesh.first else own.port
+            await asyncio.to_thread(folder.write_join_address, bound, registry_port=port)
             yield
     except RuntimeError as error:
         problem = "can't be listened on; choose another address"
@@ -180,18 +221,18 @@ def reserve_mesh_address(settings: Settings) -> Iterator[Settings]:
 
     The identity of a mesh belongs to its address, so the address must be known before it serves.
     """
-    if settings.mesh.port:
+    if settings.mesh.first.port:
         yield settings
         return
     has_own_identity = settings.identity_folder or settings.identity_certificate
     while True:
-        with _reserve_port(settings.mesh) as mesh, ExitStack() as stack:
+        with _reserve_port(settings.mesh.first) as mesh, ExitStack() as stack:
             if not has_own_identity and not stack.enter_context(
                 temporary_identity(str(mesh), settings.data_dir)
             ):
                 # A mesh that lasts has this port while it runs.
                 continue
-            yield replace(settings, mesh=mesh)
+            yield replace(settings, mesh=MeshAddress((mesh, *settings.mesh.registries[1:])))
             return
 
 

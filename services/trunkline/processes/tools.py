@@ -14,7 +14,7 @@ from trunkline.core.identity import open_credentials
 from trunkline.core.runtime import ServiceStatus
 from trunkline.core.settings import Settings, advertised_address, load_plugin_settings
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.client import BreakerSettings, ChannelPool, Directory, RegistryClient
+from trunkline.mesh.client import BreakerSettings, ChannelPool, Directory
 from trunkline.mesh.client.artifacts import ArtifactClient
 from trunkline.mesh.registry import Membership
 from trunkline.mesh.server import MeshServer
@@ -48,19 +48,21 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         ConfigurationError: the address can't be listened on, the data directory can't be used, or
             settings of a plugin are invalid.
     """
-    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
-    mesh = str(settings.mesh)
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh.first)
     async with AsyncExitStack() as stack:
         metrics = await stack.enter_async_context(export_signals(settings, "tools"))
         database = await stack.enter_async_context(open_database(settings))
         audit = await stack.enter_async_context(open_audit_log(settings, database, process="tools"))
         credentials = await stack.enter_async_context(open_credentials(settings))
-        stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)
+        target = MeshTarget(settings.mesh.addresses, credentials)
+        stack.callback(configure_tracing("tools", mesh=target).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
-        directory = Directory(channels, mesh)
-        intake = await stack.enter_async_context(SpanIntake(credentials, channels.get(mesh)))
+        directory = Directory(channels, *settings.mesh.addresses)
+        intake = await stack.enter_async_context(
+            SpanIntake(credentials, lambda: channels.get(directory.find_registry().peer))
+        )
         adapter = add_tool_adapter(
             server,
             load_mcp_config(settings),
@@ -79,10 +81,10 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
             address=advertised.with_bound_port(address),
             services=server.services,
         )
-        membership = Membership(RegistryClient(channels.get(mesh)), member)
+        membership = Membership(directory.registries, member)
         await stack.enter_async_context(membership)
         ready = {"service": "tools", "grpc": address, **metrics}
-        yield ServiceStatus([ready], joined=membership.registered)
+        yield ServiceStatus([ready], joined=membership.joined)
 
 
 def load_mcp_config(

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from trunkline.conversations.memory import AgentMemory
+from trunkline.conversations.memory import AgentMemory, clean_daily
 from trunkline.errors import (
     AgentNotFoundError,
     TaskEndedError,
@@ -91,6 +91,7 @@ class JournalHost:
             self._group.create_task(self._resume_answered(reserved)),
             self._group.create_task(self._orphans.run()),
             self._group.create_task(sweep(self.files, self.executions.has)),
+            self._group.create_task(clean_daily(self._memory)),
         ]
         for removal in self._memory.order.keep(running):
             self._start(removal)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trunkline.agents import FunctionAgent
 from trunkline.core.settings import AgentSettings, Settings
 from trunkline.errors import ConfigurationError, PeerTimeoutError
-from trunkline.mesh.client import ChannelPool, Directory, RegistryClient
+from trunkline.mesh.client import ChannelPool, Directory
 from trunkline.mesh.registry import RegistryServicer
 from trunkline.mesh.server import MeshServer
 from trunkline.mesh.server.socket_folder import socket_address
@@ -146,7 +146,6 @@ async def open_mesh(
         await stack.enter_async_context(
             open_membership(
                 hosts,
-                RegistryClient(channels.get(local)),
                 directory,
                 address=local,
                 settings=settings,

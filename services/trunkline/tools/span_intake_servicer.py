@@ -2,6 +2,7 @@
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -39,11 +40,12 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
     spans are forwarded to the mesh with this process's identity.
     """
 
-    def __init__(self, credentials: MeshCredentials, mesh: grpc.aio.Channel) -> None:
-        """`mesh` is the channel to the process that has the span store."""
+    def __init__(
+        self, credentials: MeshCredentials, find_store: Callable[[], grpc.aio.Channel]
+    ) -> None:
+        """`find_store` returns the channel to a process that has a span store."""
         self._credentials = credentials
-        # The generated stub has no types.
-        self._store = otlp_grpc.TraceServiceStub(mesh)  # type: ignore[no-untyped-call]
+        self._find_store = find_store
         self._traces: dict[str, OrderedDict[int, None]] = {}
         self._tokens: dict[str, str] = {}
         self._port = 0
@@ -112,7 +114,9 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
             replace_text(resource.resource, telemetry.SERVICE_NAME, _name_service(server))
         collected = ((telemetry.COLLECTED_KEY, "1"),) if telemetry.COLLECTED_KEY in metadata else ()
         try:
-            response: otlp.ExportTraceServiceResponse = await self._store.Export(
+            # The generated stub has no types.
+            store = otlp_grpc.TraceServiceStub(self._find_store())  # type: ignore[no-untyped-call]
+            response: otlp.ExportTraceServiceResponse = await store.Export(
                 request, timeout=_FORWARD_S, metadata=collected
             )
         except grpc.aio.AioRpcError as error:

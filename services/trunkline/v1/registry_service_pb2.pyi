@@ -105,6 +105,7 @@ class Host(_message.Message):
     MESSAGING_MODE_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     STORE_ID_FIELD_NUMBER: _builtins.int
+    DESCRIBE_TIME_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
@@ -144,6 +145,13 @@ class Host(_message.Message):
     def load(self) -> Global___HostLoad:
         """How busy it is. The registry sets it to the latest report."""
 
+    @_builtins.property
+    def describe_time(self) -> _timestamp_pb2.Timestamp:
+        """When the host described itself in this way, by its own clock. If two registries differ about a
+        host, an address or a journal, the latest description counts. Hosts of earlier builds do not
+        set it.
+        """
+
     def __init__(
         self,
         *,
@@ -158,10 +166,11 @@ class Host(_message.Message):
         messaging_mode: _builtins.str = ...,
         load: Global___HostLoad | None = ...,
         store_id: _builtins.str = ...,
+        describe_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["describe_time", b"describe_time", "lease_expire_time", b"lease_expire_time", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents", "store_id", b"store_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "describe_time", b"describe_time", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents", "store_id", b"store_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

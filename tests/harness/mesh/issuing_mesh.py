@@ -52,7 +52,7 @@ class RunningMesh:
             if agents
             else Identity(authority.mesh, Role.BRIDGE),
             mesh=self.address,
-            join_address=self.join_address,
+            join_addresses=[self.join_address],
             lifetime=timedelta(hours=1),
             uses=uses,
         )

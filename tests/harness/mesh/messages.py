@@ -110,7 +110,7 @@ async def serve_messages_on(
             services=server.services,
             messaging_mode=mode,
         )
-        await stack.enter_async_context(Membership(mesh.registry, member))
+        await stack.enter_async_context(Membership([mesh.registry], member))
         await mesh.directory.wait_until(
             lambda known: any(host.host_id == member.host_id for host in known.hosts),
             timeout_s=PATIENCE_S,

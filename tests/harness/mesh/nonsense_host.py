@@ -59,7 +59,7 @@ async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
             agents=[registry_service_pb2.AgentRegistration(card=card, routable=True)],
         )
         registry = RegistryClient(channels.get(mesh_address))
-        async with Membership(registry, host) as member:
+        async with Membership([registry], host) as member:
             async with asyncio.timeout(PATIENCE_S):
                 await member.registered.wait()
             yield address

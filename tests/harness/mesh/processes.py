@@ -166,9 +166,11 @@ class Services:
         """Return the address of a service that is ready."""
         return self._addresses[name]
 
-    def reserve_mesh_address(self) -> None:
-        """Choose the registry's address before it starts."""
-        self._addresses["registry"] = self.mesh_address = free_address(self._host)
+    def reserve_mesh_address(self, registries: int = 1) -> None:
+        """Choose the addresses of `registry`, `registry-2` and so on before they start."""
+        names = ["registry", *(f"registry-{number}" for number in range(2, registries + 1))]
+        self._addresses |= {name: free_address(self._host) for name in names}
+        self.mesh_address = ",".join(self._addresses[name] for name in names)
 
     async def start(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
         """Start a service by the arguments of `trunkline serve`; return when it is ready."""
@@ -196,7 +198,9 @@ class Services:
         self.metrics_urls[name] = values.get("metrics", "")
         match values:
             case {"mesh": address}:
-                self._addresses[name] = self.mesh_address = address
+                self._addresses[name] = address
+                if "," not in self.mesh_address:
+                    self.mesh_address = address
             case {"http": url}:
                 self.http_url = url
                 self._addresses[name] = url.removeprefix("http://")
@@ -242,6 +246,9 @@ class Services:
     def _address_options(self, name: str) -> tuple[str, ...]:
         """Return the options for the service's address and its mesh."""
         option = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
+        if "," in self.mesh_address and name.startswith("registry"):
+            own = ("--listen", self._addresses[name], "--data", str(self._folder / "data"))
+            return ("--mesh", self.mesh_address, *own)
         # While it is down, no other process may get its port.
         host = "127.0.0.1" if name == "bridge" else self._host
         options = (option, self._addresses.setdefault(name, free_address(host)))
@@ -267,7 +274,7 @@ async def open_services(
             remaining = [
                 process
                 for name, process in services.processes.items()
-                if name != "registry" and process.returncode is None
+                if not name.startswith("registry") and process.returncode is None
             ]
             for process in remaining:
                 process.terminate()

@@ -137,7 +137,7 @@ class SmallMesh:
 
     async def register(self, member: registry_service_pb2.Host) -> Membership:
         """Put a host on the mesh; return when every directory lists it."""
-        membership = await self._stack.enter_async_context(Membership(self.registry, member))
+        membership = await self._stack.enter_async_context(Membership([self.registry], member))
         await self.directory.wait_until(
             lambda known: any(host.host_id == member.host_id for host in known.hosts),
             timeout_s=PATIENCE_S,

@@ -48,7 +48,7 @@ async def test_a_process_joins_by_a_token_and_renews_its_certificate(
         registry = RegistryClient(channels.get(mesh.address))
         assert await registry.list_agents() == []
         former = folder.certificate.read_bytes()
-        await asyncio.to_thread(renew, folder, credentials, mesh.address)
+        await asyncio.to_thread(renew, folder, credentials, [mesh.address])
         assert folder.certificate.read_bytes() != former
     renewed = await asyncio.to_thread(credentials_in, folder)
     assert renewed.identity == credentials.identity
@@ -90,7 +90,7 @@ async def test_a_process_that_joined_can_not_pass_for_the_registry(
             with pytest.raises(PeerUnavailableError, match="another process of the mesh"):
                 await RegistryClient(channels.get(address)).list_agents()
         with pytest.raises((UnauthenticatedError, PeerUnavailableError)):
-            await asyncio.to_thread(renew, victim, credentials, address)
+            await asyncio.to_thread(renew, victim, credentials, [address])
         await server.stop(0)
 
 
@@ -107,7 +107,7 @@ async def test_clients_call_a_host_only_if_it_registered_the_address(
         for owner, is_accepted in ((math, False), (evil, True)):
             host = registry_service_pb2.Host(address=address, identity=str(owner.identity))
             async with ChannelPool(own) as channels:
-                channels.expect([host], registry_address=mesh.address)
+                channels.expect([host], registry_addresses=[mesh.address])
                 client = RegistryClient(channels.get(address))
                 if is_accepted:
                     # It lets members call, and serves its registry.
@@ -159,7 +159,7 @@ async def test_a_process_that_is_revoked_can_neither_call_nor_renew(
         with pytest.raises(UnauthenticatedError, match="revoked"):
             await registry.list_agents()
         with pytest.raises(UnauthenticatedError):
-            await asyncio.to_thread(renew, folder, credentials, mesh.address)
+            await asyncio.to_thread(renew, folder, credentials, [mesh.address])
     assert revoked.instance == credentials.identity.instance
     again = await join_as(mesh, tmp_path / "again", "math")
     async with ChannelPool(await asyncio.to_thread(credentials_in, again)) as channels:
@@ -190,7 +190,7 @@ async def test_the_root_is_replaced_while_processes_run_and_no_stream_ends(
             for phase, roots in (("announced", 2), ("replaced", 2), ("dropped", 1)):
                 await asyncio.to_thread(_enter, phase, mesh.folder)
                 mesh.credentials.refresh()
-                await asyncio.to_thread(renew, folder, credentials, mesh.address)
+                await asyncio.to_thread(renew, folder, credentials, [mesh.address])
                 credentials.refresh()
                 assert len(x509.load_pem_x509_certificates(folder.roots.read_bytes())) == roots
                 assert folder.roots.read_bytes() == mesh.folder.roots.read_bytes()

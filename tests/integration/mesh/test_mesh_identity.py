@@ -22,6 +22,7 @@ from harness.mesh.processes import open_services
 from trunkline.cli.directory import open_directory
 from trunkline.core.identity import Role
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.errors import (
     PeerHandshakeError,
     PermissionDeniedError,
@@ -108,7 +109,11 @@ async def test_a_client_without_identity_reads_how_to_join(
 async def serving_registry(
     folder: Path | None = None, audit: AuditLog | None = None
 ) -> AsyncIterator[str]:
-    async with RegistryServicer(audit=audit, folder=folder) as registry:
+    async with RegistryServicer(
+        audit=audit,
+        folder=folder,
+        files=None if folder is None else FolderFiles(folder.parent, folder.name),
+    ) as registry:
         server = MeshServer(mesh_credentials())
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")

@@ -17,6 +17,7 @@ from harness.mesh.processes import free_address
 from harness.polling import wait_for
 from trunkline.core.identity import Identity, Role
 from trunkline.core.settings import Settings
+from trunkline.core.small_files import FolderFiles
 from trunkline.errors import (
     AgentNotFoundError,
     ConfigurationError,
@@ -70,7 +71,8 @@ async def registry_at(
     audit: AuditLog | None = None,
 ) -> AsyncIterator[str]:
     server = MeshServer(mesh_credentials())
-    async with kind(lease_s=lease_s, audit=audit, folder=folder) as registry:
+    files = None if folder is None else FolderFiles(folder.parent, folder.name)
+    async with kind(lease_s=lease_s, audit=audit, folder=folder, files=files) as registry:
         server.add_registry(registry)
         (bound,) = await server.start(address)
         try:
@@ -297,7 +299,7 @@ async def test_a_member_stays_listed_beyond_a_lease_and_leaves_at_its_end(
         client = RegistryClient(channels.get(address))
         async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
             assert names(await anext(pictures)) == []
-            async with Membership(client, host("h-1", "math")) as member:
+            async with Membership([client], host("h-1", "math")) as member:
                 assert member.registered.is_set()
                 assert names(await anext(pictures)) == ["h-1"]
                 # Another host's lease, taken later, expires while h-1 is still listed. (On a
@@ -340,7 +342,7 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(free_address(), lease_s=1.0) as address:
             directory = await stack.enter_async_context(Directory(channels, address))
-            member = Membership(RegistryClient(channels.get(address)), host("h-1", "math"))
+            member = Membership([RegistryClient(channels.get(address))], host("h-1", "math"))
             await stack.enter_async_context(member)
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
         seen = directory.revision
@@ -363,7 +365,7 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
 async def test_a_changed_registration_replaces_the_previous_one(channels: ChannelPool) -> None:
     async with registry_at() as address, asyncio.timeout(PATIENCE_S):
         client = RegistryClient(channels.get(address))
-        async with Membership(client, host("h-1", "math", journal_id="h-1")) as member:
+        async with Membership([client], host("h-1", "math", journal_id="h-1")) as member:
             registration = host("h-1", "math", journal_id="h-1")
             registration.journal_ids.append("h-0")
             member.update(registration)
@@ -379,7 +381,7 @@ async def test_a_registration_changed_while_the_registry_is_down_is_sent_later(
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(free_address(), lease_s=1.0) as address:
             client = RegistryClient(channels.get(address))
-            member = await stack.enter_async_context(Membership(client, host("h-1", "math")))
+            member = await stack.enter_async_context(Membership([client], host("h-1", "math")))
         member.update(host("h-1", "echo"))
         async with registry_at(address, lease_s=1.0):
             await member.registered.wait()
@@ -400,10 +402,10 @@ async def test_hosts_of_a_restarted_registry_are_not_declared_dead_before_they_r
             await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
         seen = directory.revision
         async with registry_at(address, lease_s=2.0):
-            await stack.enter_async_context(Membership(client, host("h-1", journal_id="j-h-1")))
+            await stack.enter_async_context(Membership([client], host("h-1", journal_id="j-h-1")))
             # It took over h-2's journal; h-3 is dead, which shows after a lease.
             replacement = host("h-4", "another", journal_id="j-h-2")
-            await stack.enter_async_context(Membership(client, replacement))
+            await stack.enter_async_context(Membership([client], replacement))
             pictures = []
             while names(directory.hosts) != ["h-1", "h-4"]:
                 seen = await directory.wait_for_change(seen)
@@ -433,7 +435,7 @@ async def test_a_member_retries_while_the_registry_is_down(
 
     # No server listens on port 1.
     client = CountedClient(channels.get("127.0.0.1:1"))
-    async with Membership(client, host("h-1")) as member, asyncio.timeout(PATIENCE_S):
+    async with Membership([client], host("h-1")) as member, asyncio.timeout(PATIENCE_S):
         await tried_often.wait()
         assert not member.registered.is_set()
     assert caplog.messages.count("registry.refused") == 1
@@ -441,7 +443,7 @@ async def test_a_member_retries_while_the_registry_is_down(
 
 async def test_an_exception_in_a_member_s_block_is_raised_unchanged(client: RegistryClient) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with Membership(client, host("h-1")):
+        async with Membership([client], host("h-1")):
             raise KeyError("mine")
     assert await client.list_agents() == []
 

@@ -178,7 +178,7 @@ async def test_a_mesh_forwards_spans_to_its_collector_unless_it_already_has_them
             collect_at(collector.address, monkeypatch)
             handle = configure_tracing("trunkline", store=store)
             exporter = MeshExporter(
-                MeshTarget(mesh.address, mesh_credentials()), is_collected=collects_itself
+                MeshTarget([mesh.address], mesh_credentials()), is_collected=collects_itself
             )
             provider = TracerProvider(resource=Resource({telemetry.SERVICE_NAME: "mcp-math"}))
             provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -221,7 +221,9 @@ async def test_an_agent_marks_its_exports_if_it_has_a_collector(
     await server.start()
     if has_collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    handle = configure_tracing("decider", mesh=MeshTarget(f"127.0.0.1:{port}", mesh_credentials()))
+    handle = configure_tracing(
+        "decider", mesh=MeshTarget([f"127.0.0.1:{port}"], mesh_credentials())
+    )
     with telemetry.span("decide"):
         pass
     await asyncio.to_thread(handle.shutdown)
@@ -261,7 +263,7 @@ async def test_an_unreachable_collector_causes_one_log_line_and_no_failure(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", targets[1])
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     handle = configure_tracing(
-        "trunkline", store=store, mesh=MeshTarget(targets[0], mesh_credentials())
+        "trunkline", store=store, mesh=MeshTarget([targets[0]], mesh_credentials())
     )
     with caplog.at_level(logging.INFO):
         ids = []
@@ -283,7 +285,7 @@ async def test_spans_wait_for_a_mesh_that_restarts(
     store: SpanStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(store, at=free_address()) as served:
-        handle = configure_tracing("agent", mesh=MeshTarget(served.address, mesh_credentials()))
+        handle = configure_tracing("agent", mesh=MeshTarget([served.address], mesh_credentials()))
     with caplog.at_level(logging.WARNING):
         trace_id = work()
         await wait_for(
@@ -482,7 +484,7 @@ async def test_spans_of_a_process_that_joined_arrive_under_its_name(
     monkeypatch.setenv("OTEL_SERVICE_NAME", "another")
     credentials = await asyncio.to_thread(issue, tmp_path, agents=["decider"])
     async with serving(store) as served:
-        handle = configure_tracing("decider", mesh=MeshTarget(served.address, credentials))
+        handle = configure_tracing("decider", mesh=MeshTarget([served.address], credentials))
         with telemetry.span("anonymous"):
             trace_id = telemetry.current_trace_id()
         await asyncio.to_thread(handle.shutdown)
@@ -497,7 +499,10 @@ async def test_an_mcp_server_adds_spans_only_to_traces_it_was_called_in_and_only
     store: SpanStore,
 ) -> None:
     roots = await asyncio.to_thread(mesh_credentials().roots_file.read_bytes)
-    async with serving(store) as served, SpanIntake(mesh_credentials(), served.channel) as intake:
+    async with (
+        serving(store) as served,
+        SpanIntake(mesh_credentials(), lambda: served.channel) as intake,
+    ):
         variables = intake.environment("search")
         handle = configure_tracing("tools", store=store)
         with telemetry.span("call"):

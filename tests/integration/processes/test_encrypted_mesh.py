@@ -17,7 +17,7 @@ from trunkline import TaskContext, agent
 from trunkline.cli.commands.data import back_up_data
 from trunkline.core.database import open_read_only
 from trunkline.core.encryption import read_keyring, rewrap
-from trunkline.core.settings import HostPort, Settings
+from trunkline.core.settings import HostPort, MeshAddress, Settings
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.processes.all_in_one import open_mesh
 from trunkline.v1 import part_pb2
@@ -86,7 +86,7 @@ async def test_no_file_shows_content_and_the_key_changes_while_a_task_streams(
         allow_webhook=("127.0.0.1",),
         http=here,
         a2a_grpc=here,
-        mesh=here,
+        mesh=MeshAddress((here,)),
     )
     add_document(tmp_path, data)
     async with open_receiver() as receiver, open_mesh(settings) as mesh:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
@@ -17,19 +18,29 @@ from harness.a2a.protocol_variants import (
     name_of,
 )
 from harness.a2a.sse_client import ClientFold, sse, user_message
+from harness.journal.builders import created
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.killable_agent import KillableAgent
-from harness.mesh.small_mesh import PATIENCE_S
+from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.polling import poll
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import Settings
+from trunkline.journal.store import OrphanedChild
 from trunkline.mesh.client.mesh_tasks import list_mesh_tasks
-from trunkline.v1 import task_service_pb2
+from trunkline.mesh.server import MeshServer
+from trunkline.processes.hosting import add_host_services, open_host, open_membership
+from trunkline.processes.journals import HostJournals
+from trunkline.v1 import task_pb2, task_service_pb2
+from trunkline_agents.echo.agent import echo
 
 TESTS = Path(__file__).parents[2]
 TELLER = "harness.agents.teller:teller"
 ECHO = "trunkline_agents.echo.agent:echo"
 LEASE_S = 2.0
+_ENDED_STATE = "SELECT state FROM trunkline_tasks WHERE task_id = $1 AND ended_ns > 0"
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 WHOLE = "once upon a time"
 
@@ -169,3 +180,50 @@ async def test_a_question_of_a_killed_host_is_answered_on_another_machine(tmp_pa
         assert (answered.task, answered.state) == (asked.task, "completed")
         canceled = await retry_refused(lambda: first.cancel(unwanted.task))
         assert canceled.state == "canceled"
+
+
+async def test_a_child_of_a_host_that_was_never_seen_is_canceled_at_once(tmp_path: Path) -> None:
+    """The mesh was restarted after the child's host had died."""
+    # No other takeover comes within the time of the test.
+    settings = Settings(data_dir=tmp_path, lease_s=600.0)
+    async with (
+        new_database() as url,
+        PostgresDatabase(url) as database,
+        open_small_mesh(tmp_path) as mesh,
+        AsyncExitStack() as stack,
+    ):
+        until_s = datetime.now(UTC).timestamp() + 600
+        own = await HostJournals(settings, database).open_own("echo", {"echo"})
+        other = await HostJournals(settings, database).open_own("echo", {"echo"})
+        child_id = other.journal.new_task_id()
+        await other.journal.create(child_id, created())
+        await own.journal.add_orphaned_child(OrphanedChild(child_id, "acme", until_s))
+        await other.journal.close(for_takeover=True)
+        await own.journal.close()
+
+        journals = HostJournals(settings, database)
+        host = await stack.enter_async_context(
+            open_host(
+                [echo],
+                directory=mesh.directory,
+                settings=settings,
+                journals=journals,
+                database=database,
+            )
+        )
+        assert host.journal.id == own.journal.id
+        server = MeshServer(mesh_credentials())
+        add_host_services(server, host)
+        (address,) = await server.start("127.0.0.1:0")
+        stack.push_async_callback(server.stop, 0)
+        await stack.enter_async_context(
+            open_membership(
+                host,
+                mesh.directory,
+                address=address,
+                settings=settings,
+                journals=journals,
+            )
+        )
+        (row,) = await poll(lambda: database.fetch(_ENDED_STATE, child_id))
+        assert row["state"] == task_pb2.TASK_STATE_CANCELED

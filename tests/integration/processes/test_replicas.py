@@ -202,8 +202,8 @@ async def test_a_journal_is_found_although_its_former_host_registers_once_more(
         await services.kill(names[former.address])
         await wait_for(lambda: caller.host_of(task_id) == other)
 
-        await caller.directory.registry.register(former)
-        await caller.directory.registry.deregister(former.host_id)
+        await caller.directory.find_registry().register(former)
+        await caller.directory.find_registry().deregister(former.host_id)
 
         async with asyncio.timeout(10 * LEASE_S):
             await caller.until(task_id, is_waiting)

@@ -326,7 +326,7 @@ async def test_servers_get_only_the_environment_variables_that_they_need(
     config = McpConfig({"awkward": awkward(env={"OWN": "value"})})
     async with (
         ChannelPool(mesh_credentials()) as channels,
-        SpanIntake(mesh_credentials(), channels.get("127.0.0.1:1")) as intake,
+        SpanIntake(mesh_credentials(), lambda: channels.get("127.0.0.1:1")) as intake,
         ToolAdapter(config, intake=intake) as adapter,
     ):
         variables = json.loads((await call(adapter, "surroundings")).content[0].text)

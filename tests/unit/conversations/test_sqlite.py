@@ -4,7 +4,8 @@ import asyncio
 import json
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from harness.journal.protected import new_key, open_keyring
 from trunkline.agents.reasoning.checkpoint_types import CheckpointSerializer
+from trunkline.conversations.memory import AgentMemory
 from trunkline.conversations.sqlite import CONVERSATION_FILE, checkpoint_path, open_sqlite_memory
 from trunkline.conversations.store import (
     ConversationKey,
@@ -24,10 +26,12 @@ from trunkline.conversations.store import (
     ThreadKey,
 )
 from trunkline.core.encryption import Keyring
+from trunkline.errors import JournalUnavailableError
 
 THREAD = ThreadKey("task/1")
 CHECKPOINT = StoredCheckpoint("ff", None, "null", b"", b"{}", [])
 KEY = ConversationKey("math", "c/1", "anonymous")
+STATE = StoredState(1, "k", b"")
 DAY_NS = 24 * 3600 * 10**9
 
 
@@ -124,12 +128,53 @@ async def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
         await memory.close()
 
 
-async def test_where_no_file_can_be_created_the_content_is_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "journals").touch()
-    memory = await open_sqlite_memory(tmp_path / "journals" / "math.db")
+async def test_a_file_that_can_not_be_created_is_an_error_that_passes(tmp_path: Path) -> None:
+    folder = tmp_path / "journals"
+    folder.touch()
+    memory = await open_sqlite_memory(folder / "math.db")
+    with pytest.raises(JournalUnavailableError):
+        await memory.checkpoints.put(THREAD, CHECKPOINT)
+    with pytest.raises(JournalUnavailableError):
+        await memory.conversations.find(KEY)
+    folder.unlink()
     await memory.checkpoints.put(THREAD, CHECKPOINT)
     assert await memory.checkpoints.find(THREAD) == CHECKPOINT
+    assert await memory.conversations.find(KEY) is None
     await memory.close()
+    assert checkpoint_path(folder / "math.db").exists()
+
+
+@asynccontextmanager
+async def open_beside(folder: Path) -> AsyncIterator[tuple[AgentMemory, sqlite3.Connection]]:
+    """Open a memory, and lock its conversations for another process; the state `step 1` exists."""
+    memory = await open_sqlite_memory(folder / "math.db")
+    other = await open_sqlite_memory(folder / "other.db")
+    assert await other.conversations.replace(KEY, STATE, known_step=0)
+    await other.close()
+    with closing(sqlite3.connect(folder / CONVERSATION_FILE, isolation_level=None)) as holder:
+        # Not even readers are let in.
+        holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        yield memory, holder
+    await memory.close()
+
+
+async def test_a_read_waits_for_a_lock_of_another_process(tmp_path: Path) -> None:
+    async with open_beside(tmp_path) as (memory, holder), asyncio.TaskGroup() as group:
+        found = group.create_task(memory.conversations.find(KEY))
+        await asyncio.sleep(0)
+        assert not found.done()
+        holder.close()
+        assert await found == STATE
+
+
+async def test_a_file_that_stays_locked_is_an_error_that_passes(tmp_path: Path) -> None:
+    async with open_beside(tmp_path) as (memory, holder):
+        with pytest.raises(JournalUnavailableError):
+            await memory.conversations.find(KEY)
+        holder.close()
+        assert await memory.conversations.find(KEY) == STATE
+        assert await memory.conversations.replace(KEY, STATE._replace(step=2), known_step=1)
 
 
 async def test_old_content_is_deleted(tmp_path: Path) -> None:
@@ -147,6 +192,7 @@ async def test_old_content_is_deleted(tmp_path: Path) -> None:
         connection.commit()
 
     memory = await open_sqlite_memory(journal)
+    await memory.clean()
     for thread in threads:
         assert await memory.checkpoints.find(thread) is None
     assert await memory.conversations.find(KEY) is None
@@ -163,6 +209,7 @@ async def test_a_week_is_too_long_for_a_turn_and_not_for_a_waiting_graph(tmp_pat
         await memory.checkpoints.put(thread, old)
     await memory.close()
     memory = await open_sqlite_memory(journal)
+    await memory.clean()
     assert await memory.checkpoints.find(THREAD) is None
     assert await memory.checkpoints.find(waiting) == old
     await memory.close()

@@ -20,7 +20,7 @@ from trunkline.core.private_files import (
     user_state_folder,
 )
 from trunkline.core.settings import Settings
-from trunkline.core.settings.addresses import HostPort
+from trunkline.core.settings.addresses import MeshAddress
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.sqlite import find_orphaned_journals, list_unfinished_agents
 from trunkline.processes.registry import serve_registry
@@ -229,7 +229,7 @@ async def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> Non
 
 
 async def run_registry(data_dir: Path) -> None:
-    async with serve_registry(Settings(data_dir=data_dir, mesh=HostPort("127.0.0.1", 0))):
+    async with serve_registry(Settings(data_dir=data_dir, mesh=MeshAddress.parse("127.0.0.1:0"))):
         pass
 
 

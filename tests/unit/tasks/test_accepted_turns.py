@@ -59,7 +59,7 @@ async def open_host(folder: Path) -> AsyncIterator[tuple[TaskHost, HeldConversat
     order = TurnOrder(held, LocalTurns())
     agent = replace(define(answer_or_ask), has_conversations=True)
     try:
-        held_memory = AgentMemory(memory.checkpoints, held, order, memory.close)
+        held_memory = AgentMemory(memory.checkpoints, held, order, memory.clean, memory.close)
         async with asyncio.timeout(PATIENCE_S):
             async with TaskHost(journal, [agent], memory=held_memory) as host:
                 yield host, held

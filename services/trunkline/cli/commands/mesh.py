@@ -24,7 +24,7 @@ from trunkline.core.durations import parse_duration
 from trunkline.core.identity import Identity, JoinRecords, Role, identity_folder, load_credentials
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.network import parse_authority
-from trunkline.core.settings import HostPort, Settings
+from trunkline.core.settings import HostPort, MeshAddress, Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 _DOTS_OF_TOKEN = 2
@@ -71,12 +71,14 @@ def create_token(
     authority = load_authority(folder)
     identity = choose_identity(authority.mesh, agent or (), roles)
     expires_in = parse_lifetime(lifetime)
-    host, join_port = find_join_address(address, folder.read_join_address())
+    outside, join_addresses = find_join_addresses(
+        settings.mesh, address, folder.read_join_addresses()
+    )
     token = tokens.create_token(
         authority,
         identity,
-        mesh=str(HostPort(host, settings.mesh.port)),
-        join_address=str(HostPort(host, join_port)),
+        mesh=outside,
+        join_addresses=join_addresses,
         lifetime=expires_in,
         uses=uses,
     )
@@ -109,7 +111,7 @@ def join_mesh(
 
     settings = resolve_mesh_settings(mesh)
     if mesh is None:
-        settings = replace(settings, mesh=HostPort.parse(read_token(token).mesh))
+        settings = replace(settings, mesh=MeshAddress.parse(read_token(token).mesh))
     folder = identity_folder(settings)
     folder.check()
     join(folder, token)
@@ -179,7 +181,7 @@ async def release_journals(
     from trunkline.cli.directory import open_directory
 
     async with open_directory(mesh) as directory:
-        released = await directory.registry.release_journals(names)
+        released = await directory.release_journals(names)
     if not released:
         problem = "no journal has such an id or owner; the process that was refused logs both"
         raise InvalidArgumentError(" ".join(names), problem)
@@ -293,6 +295,30 @@ def parse_lifetime(text: str) -> timedelta:
     if not 0 < seconds <= _LONGEST.total_seconds():
         raise InvalidArgumentError("TIME", "must be 30 days at most")
     return timedelta(seconds=seconds)
+
+
+def find_join_addresses(
+    mesh: MeshAddress, outside: str, served: Sequence[str]
+) -> tuple[str, Sequence[str]]:
+    """Return the address by which others reach the mesh, and those at which it takes tokens.
+
+    `outside` is as in `find_join_address`, and `served` is where registries of this machine take
+    tokens. If other machines have registries, these take tokens at the same port.
+
+    Raises:
+        ConfigurationError: the mesh takes no tokens.
+        InvalidArgumentError: the host must be named, or is malformed.
+    """
+    if len(mesh.registries) == 1 or not served:
+        host, port = find_join_address(outside, served[0] if served else "")
+        return str(HostPort(host, mesh.first.port)), [str(HostPort(host, port))]
+    if outside:
+        problem = "names one host; a mesh with several registries is reached by those in `mesh`"
+        raise InvalidArgumentError("--address", problem)
+    if all(each.is_loopback for each in mesh.registries):
+        return str(mesh), served
+    port = HostPort.parse(served[0]).port
+    return str(mesh), [str(HostPort(each.host, port)) for each in mesh.registries]
 
 
 def find_join_address(outside: str, served: str) -> tuple[str, int]:

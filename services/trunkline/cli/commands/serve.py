@@ -150,18 +150,30 @@ async def up(
 async def serve_registry(
     mesh: Annotated[
         str | None,
-        option("HOST:PORT", "Serve here. [default: 127.0.0.1:50051]", "--mesh", "--listen"),
+        option("HOST:PORT[,…]", "The mesh's address. [default: 127.0.0.1:50051]", "--mesh"),
     ] = None,
     *,
+    listen: Annotated[
+        str | None,
+        option("HOST:PORT", "Serve here. [default: the first address of the mesh]", "--listen"),
+    ] = None,
     data: DataOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Serve the mesh's address: the registry and the traces."""
+    """Serve a registry of the mesh, and the traces. All registries of a mesh are alike."""
+    from functools import partial
+
     from trunkline.cli.serve import serve_until_signal
+    from trunkline.core.settings import HostPort
     from trunkline.processes.registry import serve_registry
 
+    try:
+        own = None if listen is None else HostPort.parse(listen)
+    except ValueError as error:
+        raise ConfigurationError("--listen", str(error)) from error
     flags = {"mesh": mesh, "data_dir": data}
-    return await serve_until_signal(serve_registry, flags, as_json=json, logs_as="registry")
+    service = partial(serve_registry, listen=own)
+    return await serve_until_signal(service, flags, as_json=json, logs_as="registry")
 
 
 @command(serve, "bridge", serves=True)

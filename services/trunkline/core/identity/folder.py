@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,8 +42,6 @@ class IdentityFolder:
         """The next root, signed by the current one."""
         self.rotation: Path = path / "rotation"
         """The times at which the next root replaces the current one. Exists until then."""
-        self.join_address: Path = path / "join"
-        """The address at which the mesh takes join tokens."""
         self.temporary_mark: Path = path / "temporary"
         """Exists if the mesh has a picked port, and the folder is removed at its end."""
 
@@ -67,12 +65,20 @@ class IdentityFolder:
         """True if the mesh has a picked port, or had one and was killed."""
         return self.temporary_mark.exists()
 
-    def read_join_address(self) -> str:
-        """Return the address at which the mesh takes join tokens; empty if it never ran."""
-        try:
-            return self.join_address.read_text()
-        except FileNotFoundError:
-            return ""
+    def read_join_addresses(self) -> Sequence[str]:
+        """Return the addresses at which registries that ran here take join tokens."""
+        files = sorted(self.path.glob("join*"))
+        return [file.read_text() for file in files]
+
+    def write_join_address(self, address: str, *, registry_port: int | None) -> None:
+        """Keep the address at which a registry takes join tokens.
+
+        `registry_port` tells further registries of this machine apart. It is None for the first.
+        """
+        self.write(
+            self.path / f"join-{registry_port}" if registry_port else self.path / "join",
+            address.encode(),
+        )
 
     def create(self) -> None:
         """Create the folder for this user alone.

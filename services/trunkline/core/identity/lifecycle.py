@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import logging
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -42,7 +42,7 @@ def load_credentials(
     """
     if settings.identity_certificate is not None:
         return _configured(settings)
-    mesh = str(settings.mesh)
+    mesh = str(settings.mesh.first)
     folder = identity_folder(settings)
     folder.check()
     credentials = None if folder.has_root else try_open_folder(folder)
@@ -75,7 +75,7 @@ async def open_credentials(
         # Their issuer renews the files.
         yield credentials
         return
-    renewal = _renew_forever(identity_folder(settings), credentials, str(settings.mesh))
+    renewal = _renew_forever(identity_folder(settings), credentials, settings.mesh.addresses)
     async with run_in_background(renewal):
         yield credentials
 
@@ -87,7 +87,7 @@ def identity_folder(settings: Settings) -> IdentityFolder:
         ConfigurationError: another user may change the user's state folder.
     """
     return find_folder(
-        str(settings.mesh), configured=settings.identity_folder, data_dir=settings.data_dir
+        str(settings.mesh.first), configured=settings.identity_folder, data_dir=settings.data_dir
     )
 
 
@@ -192,7 +192,9 @@ def _maintain(folder: IdentityFolder, credentials: MeshCredentials) -> None:
     credentials.refresh()
 
 
-async def _renew_forever(folder: IdentityFolder, credentials: MeshCredentials, mesh: str) -> None:
+async def _renew_forever(
+    folder: IdentityFolder, credentials: MeshCredentials, registries: Sequence[str]
+) -> None:
     while True:
         # Not one long sleep: its clock stands still while the machine sleeps.
         await asyncio.sleep(_CHECK_S)
@@ -200,6 +202,6 @@ async def _renew_forever(folder: IdentityFolder, credentials: MeshCredentials, m
             if folder.has_root:
                 await load_in_thread(_maintain, folder, credentials)
             elif is_due(credentials):
-                await load_in_thread(renew, folder, credentials, mesh)
+                await load_in_thread(renew, folder, credentials, registries)
         except (OSError, TrunklineError) as error:
             logger.error("identity.not_renewed", extra={"problem": str(error)})

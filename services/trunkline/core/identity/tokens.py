@@ -2,6 +2,7 @@
 
 import base64
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -27,9 +28,9 @@ class JoinToken:
     """The content of a join token, of which its holder trusts `roots`."""
 
     mesh: str
-    """The address of the mesh."""
-    join_address: str
-    """The address that takes the token."""
+    """The address of the mesh, or the addresses of its registries, separated by commas."""
+    join_addresses: Sequence[str]
+    """The addresses that take the token: one for each registry."""
     roots: bytes
     """The roots of the mesh, PEM: two while its root changes."""
 
@@ -39,7 +40,7 @@ def create_token(
     identity: Identity,
     *,
     mesh: str,
-    join_address: str,
+    join_addresses: Sequence[str],
     lifetime: timedelta,
     uses: int,
 ) -> str:
@@ -53,7 +54,7 @@ def create_token(
         "exp": int((now + lifetime).timestamp()),
         "uses": uses,
         "mesh": mesh,
-        "join": join_address,
+        "join": ",".join(join_addresses),
         "roots": [
             base64.b64encode(root.public_bytes(serialization.Encoding.DER)).decode()
             for root in authority.roots
@@ -77,7 +78,7 @@ def read_token(token: str) -> JoinToken:
             for root in claims["roots"]
         ]
         encoded = b"".join(root.public_bytes(serialization.Encoding.PEM) for root in roots)
-        return JoinToken(str(claims["mesh"]), str(claims["join"]), encoded)
+        return JoinToken(str(claims["mesh"]), tuple(str(claims["join"]).split(",")), encoded)
     except (jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
         problem = "is not a join token of `trunkline mesh token`; copy all of it"
         raise ConfigurationError("the token", problem) from error

@@ -77,8 +77,8 @@ class SharedLog:
     async def append(self, bodies: Sequence[bytes]) -> None:
         """Append entries, all or none.
 
-        Old entries are deleted once a minute, and when the log is too large. After an error, the same entries must be appended again before any others. They are stored
-        once.
+        Old entries are deleted once a minute, and when the log is too large. After an error, the
+        same entries must be appended again before any others. They are stored once.
         """
         await self._database.prepare(self._schema)
         size = sum(map(len, bodies))

@@ -2,6 +2,7 @@
 
 from trunkline.core.settings.addresses import (
     HostPort,
+    MeshAddress,
     advertised_address,
     check_exposure,
     dial_address,
@@ -54,6 +55,7 @@ __all__ = [
     "HostPort",
     "IgnoredSettings",
     "LimitSettings",
+    "MeshAddress",
     "MessagingSettings",
     "MetricsSettings",
     "ModelSettings",

@@ -72,6 +72,54 @@ class HostPort:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class MeshAddress:
+    """The addresses of the registries of a mesh, at least one. The first one names the mesh."""
+
+    registries: tuple[HostPort, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse one `HOST:PORT`, or several that commas separate.
+
+        Raises:
+            ValueError: the text has another form, or an address is there twice.
+        """
+        registries = tuple(HostPort.parse(each.strip()) for each in text.split(","))
+        if len(set(registries)) < len(registries):
+            raise ValueError(f"{text!r} has an address twice")
+        return cls(registries)
+
+    @property
+    def first(self) -> HostPort:
+        """The address that names the mesh."""
+        return self.registries[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses as texts."""
+        return tuple(map(str, self.registries))
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: object, _handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls._validate)
+
+    @classmethod
+    def _validate(cls, value: object) -> Self:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"expected HOST:PORT, got {value!r}")
+        return cls.parse(value)
+
+    def __str__(self) -> str:
+        return ",".join(self.addresses)
+
+
 def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
     """Refuse a non-loopback address of the bridge, unless its callers are authenticated.
 

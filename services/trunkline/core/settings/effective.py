@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trunkline.core.settings.addresses import HostPort
+from trunkline.core.settings.addresses import HostPort, MeshAddress
 from trunkline.core.settings.loading import find_settings_file
 from trunkline.core.settings.sections import PluginTable
 from trunkline.core.settings.settings_file import SettingsFile
@@ -65,7 +65,7 @@ def _walk(
     path: tuple[str, ...], value: object, *, is_open: bool
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the path and the value of each setting. With `is_open`, users choose the keys."""
-    if is_dataclass(value) and not isinstance(value, type | HostPort | PluginTable):
+    if is_dataclass(value) and not isinstance(value, type | HostPort | MeshAddress | PluginTable):
         for setting in fields(value):
             key = (*path, setting.name)
             inner = getattr(value, setting.name)

@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from trunkline.core.attribute_docs import read_attribute_docs
-from trunkline.core.settings.settings import Settings
+from trunkline.core.settings.settings import DEFAULTS, Settings
 from trunkline.core.settings.sources import field_definitions, file_key
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -43,7 +43,7 @@ def build_settings_schema(plugins: Mapping[str, type]) -> dict[str, Any]:
         value.pop("title", None)
         if value.get("type") == "string" and isinstance(value.get("default"), dict):
             # An address, which pydantic writes as its parts.
-            value["default"] = "{host}:{port}".format_map(value["default"])
+            value["default"] = str(getattr(DEFAULTS, name))
         if text := descriptions.get(name):
             value["description"] = text
         table, dot, key = file_key([name]).partition(".")

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from trunkline.core.settings.addresses import HostPort
+from trunkline.core.settings.addresses import HostPort, MeshAddress
 from trunkline.core.settings.constraints import (
     DAY_S,
     Between,
@@ -37,6 +37,7 @@ from trunkline.core.settings.sections import (
     TreeSettings,
 )
 
+_DEFAULT_MESH: Final = MeshAddress((HostPort("127.0.0.1", 50051),))
 ENV_PREFIX: Final = "TRUNKLINE_"
 AGENT_PLUGIN_GROUP: Final = "trunkline.agents"
 """The entry-point group of packages that bring an agent."""
@@ -53,9 +54,10 @@ class Settings:
     """The address where the bridge serves A2A over HTTP."""
     a2a_grpc: HostPort = HostPort("127.0.0.1", 50052)
     """The address where the bridge serves A2A over gRPC."""
-    mesh: HostPort = HostPort("127.0.0.1", 50051)
+    mesh: MeshAddress = _DEFAULT_MESH
     """The address where the mesh serves gRPC: registry, traces and OTLP; in one process also tasks
-    and tools."""
+    and tools. For a mesh with several registries, the addresses of all, separated by commas. The
+    first one names the mesh."""
     listen: HostPort = HostPort("127.0.0.1", 0)
     """The address where a process of agents or tools serves gRPC. Port 0 selects a free port."""
     advertise: str = ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.core.settings.addresses import HostPort
+from trunkline.core.settings.addresses import MeshAddress
 from trunkline.errors import ConfigurationError
 
 # These settings are harmless: they name no program, agent, model, file or machine, contain no text
@@ -110,7 +110,7 @@ class SettingsFile:
 
 def _is_loopback(address: str) -> bool:
     try:
-        return HostPort.parse(address).is_loopback
+        return all(each.is_loopback for each in MeshAddress.parse(address).registries)
     except ValueError:
         return False
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -315,11 +315,11 @@ class ChannelPool:
             )
 
     def expect(
-        self, hosts: Iterable[registry_service_pb2.Host], *, registry_address: str
+        self, hosts: Iterable[registry_service_pb2.Host], *, registry_addresses: Collection[str]
     ) -> set[str]:
         """Accept only the processes that registered these hosts as servers at their addresses.
 
-        At all other addresses, and at the registry's, only processes of the user who runs the mesh
+        At all other addresses, and at the registries', only processes of the user who runs the mesh
         are accepted. Channels to processes that are no longer expected are closed after their open
         calls. Return their addresses.
         """
@@ -329,7 +329,7 @@ class ChannelPool:
         self._server_names = {
             host.address: self._credentials.server_name(host.identity)
             for host in hosts
-            if host.address != registry_address
+            if host.address not in registry_addresses
         }
         changed = {
             address

@@ -13,6 +13,7 @@ from trunkline.core.backoff import Backoff
 from trunkline.core.runtime import run_in_background
 from trunkline.errors import (
     AgentNotFoundError,
+    PeerError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -23,6 +24,12 @@ from trunkline.mesh.client.channels import ChannelPool, MeshChannel
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_words import TOOL_SERVICE, TRACE_SERVICE
 from trunkline.mesh.client.placement import Placement
+from trunkline.mesh.client.registry_views import (
+    RegistryView,
+    find_missing_hosts,
+    merge_hosts,
+    merge_lost_hosts,
+)
 from trunkline.mesh.client.resuming_stream import (
     PATIENCE_S,
     ResumingStream,
@@ -45,6 +52,8 @@ HOST_LEFT: Final = (
 """The problem with a task whose host does not live."""
 AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is back"
 """The problem with an agent whose last host died."""
+# The time that the other registries have for their answers once one has answered.
+_READ_S: Final = 0.5
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
@@ -57,24 +66,31 @@ _MAX_JOURNALS = 1000
 
 
 class Directory:
-    """Watches the registry while it is open, and finds the hosts of agents and tasks.
+    """Watches the registries while it is open, and finds the hosts of agents and tasks.
 
-    While the registry is unavailable, its last update stays valid. Opening the directory does not
-    wait for the registry; `wait_until` does. A caller that needs the hosts of one moment only calls
-    `read` in place of opening it.
+    A host is alive if a registry that answers says so. While no registry answers, their last
+    updates stay valid. Opening the directory does not wait for a registry; `wait_until` does. A
+    caller that needs the hosts of one moment only calls `read` in place of opening it.
     """
 
-    def __init__(self, channels: ChannelPool, registry_address: str) -> None:
+    def __init__(self, channels: ChannelPool, *registries: str) -> None:
+        """`registries` are the addresses of the mesh's registries, at least one."""
         self._channels = channels
-        self._registry_address = registry_address
-        self._registry_name = f"the registry at {registry_address}"
-        self.registry: RegistryClient = RegistryClient(channels.get(registry_address))
+        self._registry_addresses = frozenset(registries)
+        place = "registry" if len(registries) == 1 else "registries"
+        self._registry_name = f"the {place} at {', '.join(registries)}"
+        self.registries: Sequence[RegistryClient] = [
+            RegistryClient(channels.get(address)) for address in registries
+        ]
+        """Clients of all registries. The first one is the mesh's own."""
+        self._views = [RegistryView(client) for client in self.registries]
+        # Hosts that may register again at a registry that was started a moment ago.
+        self._missing: tuple[registry_service_pb2.Host, ...] = ()
         self._clients: dict[str, HostClient] = {}
         # The hosts that served the journals last.
         self._journals: dict[str, registry_service_pb2.Host] = {}
         self._agents: dict[str, registry_service_pb2.AgentRegistration] = {}
         self._placement = Placement(channels.breakers.is_failing)
-        self._problem: TrunklineError | None = None
         self._change_event = asyncio.Event()
         self._exit_stack = AsyncExitStack()
         # After a restart of the registry, an agent or a task that no host has may still exist.
@@ -82,7 +98,7 @@ class Directory:
         self._tool_client: ToolClient | None = None
         self._seen_services: set[str] = set()
         self._expected_services: set[str] = set()
-        # When the registry answered first, by the monotonic clock.
+        # When a registry answered first, by the monotonic clock.
         self._answered_s: float | None = None
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.lost_hosts: tuple[registry_service_pb2.Host, ...] = ()
@@ -91,7 +107,9 @@ class Directory:
         """The number of updates so far; 0 before the first."""
 
     async def __aenter__(self) -> Self:
-        await self._exit_stack.enter_async_context(run_in_background(self._watch_registry()))
+        for view in self._views:
+            watch = self._watch_registry(view)
+            await self._exit_stack.enter_async_context(run_in_background(watch))
         return self
 
     async def __aexit__(
@@ -106,12 +124,38 @@ class Directory:
         """Read the hosts once.
 
         Raises:
-            PeerError: the registry does not answer.
+            PeerError: no registry answers.
         """
-        found = await self.registry.read_hosts()
-        self.lost_hosts = tuple(found.lost_hosts)
-        self._note_journals(found.lost_hosts)
-        self._apply(found.hosts)
+        async with asyncio.TaskGroup() as group:
+            waiting = {group.create_task(_read_view(view)) for view in self._views}
+            while waiting and not self._list_answering():
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=_READ_S)
+            for read in waiting:
+                read.cancel()
+        problem = self._views[0].problem
+        if problem is not None and not self._list_answering():
+            raise problem
+        self._apply_views()
+
+    async def release_journals(self, names: Iterable[str]) -> list[str]:
+        """Free journals at all registries that answer; return the ids of those that had an owner.
+
+        `names` are ids of journals and their owners. The owners are the same at all registries.
+
+        Raises:
+            TrunklineError: a registry refuses it, or none answers.
+        """
+        names, released, problems = list(names), list[str](), list[PeerError]()
+        for registry in self.registries:
+            try:
+                released += await registry.release_journals([*names, *released])
+            except PeerError as error:
+                problems.append(error)
+        if len(problems) == len(self.registries):
+            raise problems[0]
+        return released
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, sorted."""
@@ -122,8 +166,8 @@ class Directory:
 
         Raises:
             AgentNotFoundError: no host has it.
-            PeerUnavailableError: its last host died, the registry has not answered yet, or was
-                restarted, so that the agent's hosts may not have registered again.
+            PeerUnavailableError: its last host died, no registry has answered yet, or the
+                registries were restarted, so that its hosts may not have registered again.
         """
         self._check_agent(name)
         return self._agents[name]
@@ -164,8 +208,8 @@ class Directory:
 
         Raises:
             TaskNotFoundError: no host seen so far serves such a journal.
-            PeerUnavailableError: the host is gone, the registry has not answered yet, or was
-                restarted, so that the host may not have registered again.
+            PeerUnavailableError: the host is gone, no registry has answered yet, or the registries
+                were restarted, so that the host may not have registered again.
         """
         self._check_ready()
         journal_id = parse_journal_id(task_id)
@@ -219,11 +263,11 @@ class Directory:
 
     @property
     def is_starting(self) -> bool:
-        """The registry has answered for less than `START_S` seconds, or not at all."""
+        """The registries have answered for less than `START_S` seconds, or not at all."""
         return self._answered_s is None or time.monotonic() < self._answered_s + START_S
 
     def expect_service(self, full_name: str) -> None:
-        """Expect a host with this service to appear shortly after the first answer of the registry.
+        """Expect a host with this service to appear shortly after a registry's first answer.
 
         After a restart of all processes, a host may be ready before those that it needs.
         """
@@ -233,7 +277,7 @@ class Directory:
         """Return whether a host may serve this soon, if none does now.
 
         It may if a host did before, because its process may start again. It may as well if
-        `expect_service` was called, and the registry has answered for less than `START_S` seconds.
+        `expect_service` was called, and a registry has answered for less than `START_S` seconds.
         """
         if full_name in self._seen_services:
             return True
@@ -242,11 +286,16 @@ class Directory:
     def trace_stub(self) -> "trace_service_pb2_grpc.TraceServiceAsyncStub":
         """Return a stub of the span store.
 
-        The span store is in the process of the registry, which is no host if the services are in
+        The span store is in the process of a registry, which is no host if the services are in
         processes of their own.
         """
-        address = self._find_service(TRACE_SERVICE) or self._registry_address
+        address = self._find_service(TRACE_SERVICE) or self.find_registry().peer
         return trace_service_pb2_grpc.TraceServiceStub(self._channels.get(address))
+
+    def find_registry(self) -> RegistryClient:
+        """Return a client of the first registry that answers, else of the first one."""
+        answering = self._list_answering()
+        return answering[0].client if answering else self.registries[0]
 
     def messaging_mode(self) -> str:
         """Return where messages between agents are stored, or "" if no host serves them."""
@@ -339,15 +388,15 @@ class Directory:
         """Wait until the predicate is true of the directory.
 
         Raises:
-            PeerUnavailableError: it did not become true in time, and the registry can't be reached.
-            PeerTimeoutError: it did not become true in time, although the registry answers.
+            PeerUnavailableError: it did not become true in time, and no registry can be reached.
+            PeerTimeoutError: it did not become true in time, although a registry answers.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 while not predicate(self):
                     await self._change_event.wait()
         except TimeoutError:
-            if self._problem is not None:
+            if not self._list_answering():
                 raise self._build_error() from None
             raise PeerTimeoutError(
                 self._registry_name, f"the mesh is not as expected after {timeout_s:g} s"
@@ -441,42 +490,68 @@ class Directory:
             raise PeerUnavailableError(self._registry_name, _HOSTS_MISSING)
 
     def _build_error(self) -> PeerUnavailableError:
-        problem = self._problem
+        problem = next((view.problem for view in self._views if view.problem is not None), None)
         if isinstance(problem, PeerUnavailableError):
             return PeerUnavailableError(self._registry_name, problem.problem)
         reason = str(problem) if problem is not None else "it has not answered yet"
         return PeerUnavailableError(self._registry_name, reason)
 
-    async def _watch_registry(self) -> None:
+    async def _watch_registry(self, view: RegistryView) -> None:
         backoff = Backoff()
         while True:
             try:
-                missing = self.hosts
-                async with aclosing(self.registry.watch_agents()) as updates:
+                async with aclosing(view.client.watch_agents()) as updates:
                     async for update in updates:
                         backoff.reset()
                         if update.loads:
                             # Readers that wait for a change are not woken.
-                            self._placement.update_loads(update.loads)
-                            continue
-                        missing = _find_missing_hosts(missing, update)
-                        self._channels.revoke(update.revoked_instances)
-                        self._has_missing_hosts = update.has_missing_journals
-                        kept = {host.host_id for host in missing}
-                        self.lost_hosts = tuple(
-                            host for host in update.lost_hosts if host.host_id not in kept
-                        )
-                        self._note_journals(update.lost_hosts)
-                        self._apply((*update.hosts, *missing))
+                            self._update_loads(update.loads)
+                        else:
+                            view.replace(update)
+                            self._apply_views()
                 problem: TrunklineError = PeerUnavailableError(
-                    self._registry_name, "it is going away"
+                    f"the registry at {view.client.peer}", "it is going away"
                 )
             except TrunklineError as error:
                 problem = error
-            if self._problem is None:
-                logger.warning("registry.lost", extra={"peer": self._registry_address})
-            self._problem = problem
+            if view.problem is None:
+                logger.warning("registry.lost", extra={"peer": view.client.peer})
+            was_answering, view.is_answering, view.problem = view.is_answering, False, problem
+            if was_answering:
+                self._note_lost_registry()
             await backoff.pause()
+
+    def _note_lost_registry(self) -> None:
+        """Go on with what the other registries say, and without them with what is known."""
+        answering = self._list_answering()
+        if all(view.is_partial for view in answering):
+            self._missing = self.hosts
+        if answering:
+            self._apply_views()
+
+    def _apply_views(self) -> None:
+        """Use what the registries say that answer. There must be one."""
+        answering = self._list_answering()
+        is_partial = all(view.is_partial for view in answering)
+        live = merge_hosts([view.hosts for view in answering])
+        self._missing = find_missing_hosts(self._missing, live) if is_partial else ()
+        hosts = (*live, *self._missing)
+        self._has_missing_hosts = is_partial and any(
+            view.has_missing_journals for view in answering
+        )
+        revoked = {name for view in self._views for name in view.revoked_instances}
+        self._channels.revoke(revoked)
+        self._apply(hosts, merge_lost_hosts([view.lost_hosts for view in answering], hosts))
+
+    def _list_answering(self) -> list[RegistryView]:
+        return [view for view in self._views if view.is_answering]
+
+    def _update_loads(self, loads: Mapping[str, registry_service_pb2.HostLoad]) -> None:
+        for view in self._views:
+            for host in view.hosts:
+                if host.host_id in loads:
+                    host.load.CopyFrom(loads[host.host_id])
+        self._placement.update_loads(loads)
 
     def _note_journals(self, hosts: Iterable[registry_service_pb2.Host]) -> None:
         for host in hosts:
@@ -486,8 +561,13 @@ class Directory:
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
 
-    def _apply(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
-        self._problem = None
+    def _apply(
+        self,
+        hosts: Sequence[registry_service_pb2.Host],
+        lost_hosts: Sequence[registry_service_pb2.Host],
+    ) -> None:
+        self.lost_hosts = tuple(lost_hosts)
+        self._note_journals(lost_hosts)
         addresses = {host.address for host in hosts}
         # A reader of a host may have called it after the update without it.
         called = {host.address for host in self.hosts} | self._clients.keys()
@@ -501,9 +581,9 @@ class Directory:
                     self._agents[agent.card.name] = agent
         self._note_journals(hosts)
         self._seen_services.update(name for host in hosts for name in host.services)
-        for address in called - addresses - {self._registry_address}:
+        for address in called - addresses - self._registry_addresses:
             self._channels.retire(address)
-        changed = self._channels.expect(hosts, registry_address=self._registry_address)
+        changed = self._channels.expect(hosts, registry_addresses=self._registry_addresses)
         # A restarted host need not wait until its breaker and its channel try again.
         self._channels.breakers.allow_probes(addresses)
         self._channels.reconnect_failed(addresses)
@@ -523,22 +603,12 @@ def _agent_names(host: registry_service_pb2.Host) -> frozenset[str]:
     return frozenset(agent.card.name for agent in host.agents)
 
 
-def _find_missing_hosts(
-    missing: Sequence[registry_service_pb2.Host], update: registry_service_pb2.WatchAgentsResponse
-) -> tuple[registry_service_pb2.Host, ...]:
-    """Return the hosts that have not registered again since a restart of the registry.
-
-    Excludes hosts that another one has replaced. Returns () once the update is complete.
-    """
-    if not update.is_partial:
-        return ()
-    ids = {host.host_id for host in update.hosts}
-    addresses = {host.address for host in update.hosts}
-    journals = {journal_id for host in update.hosts for journal_id in host.journal_ids}
-    return tuple(
-        host
-        for host in missing
-        if host.host_id not in ids
-        and host.address not in addresses
-        and journals.isdisjoint(host.journal_ids)
-    )
+async def _read_view(view: RegistryView) -> None:
+    """Ask a registry for its hosts once."""
+    try:
+        found = await view.client.read_hosts()
+    except TrunklineError as error:
+        view.problem = error
+    else:
+        view.is_answering = True
+        view.hosts, view.lost_hosts = found.hosts, found.lost_hosts

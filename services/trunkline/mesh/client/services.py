@@ -65,16 +65,13 @@ class RegistryClient:
         every_s: float,
         read_load: Callable[[], registry_service_pb2.HostLoad | None] = lambda: None,
     ) -> None:
-        """Renew a lease at once, then at each multiple of `every_s` seconds, until canceled.
+        """Renew a lease at each multiple of `every_s` seconds, until canceled.
 
         Each renewal reports the load of the host, as `read_load` returns it.
 
         Raises:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
-        # The stream has no deadline, and may wait long for a connection. This call finds out in
-        # time whether the registry answers. Pings end the stream if the registry stops later.
-        await self.keep_alive(host_id, read_load())
         ended = asyncio.Event()
         with suppress(UnsupportedOperationError):
             try:

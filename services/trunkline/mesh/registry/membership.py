@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -21,41 +21,45 @@ _RETRY_LIMIT_S = 2.0
 
 
 class Membership:
-    """Registers a host, renews its lease, registers it again if needed, and deregisters it.
+    """Registers a host at each registry of the mesh, and deregisters it at the end.
 
-    An async context manager. To enter it succeeds even if the registry is unavailable; it then
-    retries in the background. `registered` is set from each successful registration until the
-    registry reports the loss of the lease, or `update`.
+    An async context manager. To enter it succeeds even if no registry is available; it then
+    retries in the background. `joined` is set by the first registration. `registered` is set while
+    a registry has the latest registration, and each other one has it or did not answer the last
+    call.
     """
 
     def __init__(
         self,
-        client: RegistryClient,
+        registries: Sequence[RegistryClient],
         host: registry_service_pb2.Host,
         *,
         read_load: Callable[[], registry_service_pb2.HostLoad | None] = lambda: None,
     ) -> None:
         """`read_load` returns the load of the host, which each renewal reports."""
-        self._client = client
-        self._host = host
-        self._read_load = read_load
+        self._described_ns = 0
+        self._stamp(host)
+        self._registrations = [
+            _Registration(client, host, read_load, self._note_change) for client in registries
+        ]
         self._open = AsyncExitStack()
-        self._lease_s = 0.0
-        self._changed = asyncio.Event()
+        self._has_changed = asyncio.Event()
+        self.joined: asyncio.Event = asyncio.Event()
         self.registered: asyncio.Event = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Register, unless the registry is unavailable.
+        """Register at one registry, unless none is available.
 
         Raises:
-            RequestError: the registry refuses the host, for example InvalidArgumentError.
+            RequestError: a registry refuses the host, for example InvalidArgumentError.
         """
-        try:
-            await self._register()
-        except PeerError as error:
-            extra = {"reason": error.reason, "problem": str(error)}
-            logger.info("registry.away", extra=extra)
-        await self._open.enter_async_context(run_in_background(self._run()))
+        async with AsyncExitStack() as stack:
+            for registration in self._registrations:
+                await stack.enter_async_context(run_in_background(registration.run()))
+            while not self._has_first_answer():
+                await self._has_changed.wait()
+                self._has_changed.clear()
+            self._open = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -66,25 +70,101 @@ class Membership:
     ) -> None:
         await self._open.aclose()
         self.registered.clear()
-        # Also if `registered` is not set, because a response of the registry may have been lost.
+        async with asyncio.TaskGroup() as group:
+            for registration in self._registrations:
+                group.create_task(registration.deregister())
+
+    def update(self, host: registry_service_pb2.Host) -> None:
+        """Replace the registration. `registered` is cleared until the registries have the new one.
+
+        It does not wait for registries that did not answer the last call.
+        """
+        self._stamp(host)
+        for registration in self._registrations:
+            registration.update(host)
+
+    def _stamp(self, host: registry_service_pb2.Host) -> None:
+        """Note when this description was made. Its clock may go back, and the next one is later."""
+        self._described_ns = max(time.time_ns(), self._described_ns + 1)
+        host.describe_time.FromNanoseconds(self._described_ns)
+
+    def _has_first_answer(self) -> bool:
+        """Return whether a registry has the host, or none is available."""
+        for registration in self._registrations:
+            problem = registration.problem
+            if problem is not None and not isinstance(problem, PeerError):
+                raise problem
+        return any(each.is_current for each in self._registrations) or all(
+            each.problem is not None for each in self._registrations
+        )
+
+    def _is_registered(self) -> bool:
+        return any(each.is_current for each in self._registrations) and all(
+            each.is_current or isinstance(each.problem, PeerError) for each in self._registrations
+        )
+
+    def _note_change(self) -> None:
+        if any(each.is_current for each in self._registrations):
+            self.joined.set()
+        if self._is_registered():
+            self.registered.set()
+        else:
+            self.registered.clear()
+        self._has_changed.set()
+
+
+class _Registration:
+    """The registration at one registry: renews its lease, and repeats it if needed."""
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        host: registry_service_pb2.Host,
+        read_load: Callable[[], registry_service_pb2.HostLoad | None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._host = host
+        self._read_load = read_load
+        self._on_change = on_change
+        self._lease_s = 0.0
+        self._is_outdated = asyncio.Event()
+        self.is_current: bool = False
+        """The registry has the latest registration, as far as this process knows."""
+        self.problem: TrunklineError | None = None
+        """The error of the last call."""
+
+    def update(self, host: registry_service_pb2.Host) -> None:
+        """Register another description of the host."""
+        self._host = host
+        self.is_current = False
+        self._is_outdated.set()
+        self._on_change()
+
+    async def run(self) -> None:
+        """Register the host and renew its lease, until canceled."""
+        try:
+            await self._register()
+        except TrunklineError as error:
+            # Who enters the membership gets a refusal.
+            self._note_problem(error)
+            extra = {"peer": self._client.peer, "reason": error.reason, "problem": str(error)}
+            logger.info("registry.away", extra=extra)
+        while True:
+            if not self.is_current:
+                await self._retry(self._register)
+            async with run_in_background(self._retry(self._hold)):
+                await self._is_outdated.wait()
+
+    async def deregister(self) -> None:
+        """Remove the host from the registry, if it answers in time."""
+        # Also if it is not current, because a response of the registry may have been lost.
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await self._client.deregister(self._host.host_id)
         except (TimeoutError, TrunklineError):
-            logger.info("registry.not_told", extra={"host_id": self._host.host_id})
-
-    def update(self, host: registry_service_pb2.Host) -> None:
-        """Replace the registration. `registered` is cleared until the registry has the new one."""
-        self._host = host
-        self.registered.clear()
-        self._changed.set()
-
-    async def _run(self) -> None:
-        while True:
-            if not self.registered.is_set():
-                await self._retry(self._register)
-            async with run_in_background(self._retry(self._hold)):
-                await self._changed.wait()
+            extra = {"host_id": self._host.host_id, "peer": self._client.peer}
+            logger.info("registry.not_told", extra=extra)
 
     async def _retry(self, call: Callable[[], Awaitable[None]]) -> None:
         # A pause longer than the lease would lose it.
@@ -95,13 +175,18 @@ class Membership:
             try:
                 await call()
             except TrunklineError as error:
+                self._note_problem(error)
                 if 0 < self._lease_s < time.monotonic() - started_s:
                     # The call worked for a while before it failed. Without a lease, it never did.
                     backoff.reset()
                     logged = ""
                 # Every refusal is retried, because a journal of another owner may be released.
                 if error.reason != logged:
-                    extra = {"reason": error.reason, "problem": str(error)}
+                    extra = {
+                        "peer": self._client.peer,
+                        "reason": error.reason,
+                        "problem": str(error),
+                    }
                     logger.warning("registry.refused", extra=extra)
                 logged = error.reason
                 await backoff.pause()
@@ -110,6 +195,10 @@ class Membership:
 
     async def _hold(self) -> None:
         try:
+            # The stream has no deadline, and may wait long for a connection. This call finds out in
+            # time whether the registry answers. Pings end the stream if the registry stops later.
+            await self._client.keep_alive(self._host.host_id, self._read_load())
+            self._note_problem(None)
             await self._client.hold_lease(
                 self._host.host_id, every_s=self._lease_s / 3, read_load=self._read_load
             )
@@ -117,7 +206,11 @@ class Membership:
             self.update(self._host)
 
     async def _register(self) -> None:
-        self._changed.clear()
+        self._is_outdated.clear()
         self._lease_s = await self._client.register(self._host)
-        if not self._changed.is_set():
-            self.registered.set()
+        self.is_current = not self._is_outdated.is_set()
+        self._note_problem(None)
+
+    def _note_problem(self, problem: TrunklineError | None) -> None:
+        self.problem = problem
+        self._on_change()

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from trunkline.core.identity import Identity, Role
-from trunkline.core.private_files import write_private_file
 from trunkline.core.runtime import finish
+from trunkline.core.small_files import SmallFiles, update_file
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
 from trunkline.v1 import registry_service_pb2
 
@@ -28,24 +27,34 @@ _MAX_HOST_JOURNALS: Final = 1000
 _MAX_ID_CHARS: Final = 200
 
 
+OWNERS_PATH: Final = "journal-owners.json"
+"""The path of the owners in the small files of a mesh."""
+
+
 class OwnerTable:
-    """The owner of each journal: the process that registered it first.
+    """The owner of each journal: the process that registered it first at any registry.
 
     Processes of the user who runs the mesh may register everything, because they take over
-    journals of each other. All others are held to their identity. With a file, owners outlive the
-    registry.
+    journals of each other. All others are held to their identity. The owners are in a small file
+    that all registries share, and outlive them. This table has them as this registry read or
+    changed them last.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
-        """Load the owners.
-
-        Raises:
-            ConfigurationError: the file can't be read.
-        """
-        self._file = file
+    def __init__(self, files: SmallFiles | None = None) -> None:
+        """Without files, the owners are those of this table alone."""
+        self._files = files
         self._changing = asyncio.Lock()
         # Subjects by journal, the oldest first.
-        self._owners: dict[str, str] = {} if file is None else _load(file)
+        self._owners: dict[str, str] = {}
+
+    async def load(self) -> None:
+        """Read what other registries have changed.
+
+        Raises:
+            ConfigurationError, JournalUnavailableError: the file can't be read.
+        """
+        async with self._changing:
+            await self._change(lambda owners: owners)
 
     def list_journals(self) -> frozenset[str]:
         """Return the ids of the journals that have an owner."""
@@ -137,21 +146,26 @@ class OwnerTable:
 
         Raises:
             ConfigurationError: the file can't be written, so that the owners are unchanged.
+            JournalUnavailableError: the database can't be reached. They may have been changed.
         """
         wanted = sorted(set(journal_ids))
         if not wanted:
             return
-        # Also if all have an owner now: `release` may be writing that they have none.
-        async with self._changing:
-            new = {each: identity.subject for each in wanted if each not in self._owners}
-            if not new:
-                return
-            owners = self._owners | new
+
+        def add(owners: Mapping[str, str]) -> dict[str, str]:
+            new = {each: identity.subject for each in wanted if each not in owners}
+            added = {**owners, **new}
             # Of the same owner, so that no owner can make the registry forget others' journals.
-            own = [journal for journal, owner in owners.items() if owner == identity.subject]
+            own = [journal for journal, owner in added.items() if owner == identity.subject]
             for journal_id in own[:-_MAX_JOURNALS]:
-                del owners[journal_id]
-            await self._replace(owners)
+                del added[journal_id]
+            return added
+
+        # After a `release` that may be writing that they have none. One at another registry is seen
+        # at the next change.
+        async with self._changing:
+            if any(each not in self._owners for each in wanted):
+                await self._change(add)
 
     async def release(self, names: Collection[str]) -> dict[str, str]:
         """Forget the owners of journals; return them by journal.
@@ -160,44 +174,50 @@ class OwnerTable:
 
         Raises:
             ConfigurationError: the file can't be written, so that the owners are unchanged.
+            JournalUnavailableError: the database can't be reached. They may have been changed.
         """
-        async with self._changing:
-            released = {
-                journal_id: owner
-                for journal_id, owner in self._owners.items()
+        released: dict[str, str] = {}
+
+        def remove(owners: Mapping[str, str]) -> dict[str, str]:
+            released.clear()
+            released.update(
+                (journal_id, owner)
+                for journal_id, owner in owners.items()
                 if journal_id in names or owner in names
-            }
-            owners = {
-                journal_id: owner
-                for journal_id, owner in self._owners.items()
-                if journal_id not in released
-            }
-            await self._replace(owners)
+            )
+            return {each: owner for each, owner in owners.items() if each not in released}
+
+        async with self._changing:
+            await self._change(remove)
         return released
 
-    async def _replace(self, owners: dict[str, str]) -> None:
-        """Use other owners once the file has them. A canceled caller waits for the file."""
-        if self._file is None or owners == self._owners:
-            self._owners = owners
+    async def _change(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Change the latest owners. A canceled caller waits for the file."""
+        if self._files is None:
+            self._owners = dict(change(self._owners))
             return
+        work = self._change_file(self._files, change)
+        await finish(asyncio.get_running_loop().create_task(work))
 
-        def on_written(done: asyncio.Future[None]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                self._owners = owners
+    async def _change_file(
+        self, files: SmallFiles, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> None:
+        owners: dict[str, str] = {}
 
-        content = json.dumps(owners).encode()
-        loop = asyncio.get_running_loop()
-        write = loop.run_in_executor(None, write_private_file, self._file, content)
-        write.add_done_callback(on_written)
-        await finish(write)
+        def replace(content: bytes | None) -> bytes | None:
+            nonlocal owners
+            former = _parse(content, files.locate(OWNERS_PATH))
+            owners = dict(change(former))
+            return None if owners == former else json.dumps(owners).encode()
+
+        await update_file(files, OWNERS_PATH, replace)
+        self._owners = owners
 
 
-def _load(file: Path) -> dict[str, str]:
+def _parse(content: bytes | None, place: str) -> dict[str, str]:
     try:
-        owners: dict[str, str] = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
+        owners: dict[str, str] = {} if content is None else json.loads(content)
+    except ValueError as error:
         problem = f"can't be read: {error}; without it, a process may take another's journals"
-        raise ConfigurationError(str(file), problem) from error
+        raise ConfigurationError(place, problem) from error
     return owners

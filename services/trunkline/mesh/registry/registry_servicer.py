@@ -1,7 +1,9 @@
 """The servicer of trunkline.v1.RegistryService.
 
-After a restart of the registry, all hosts register again. Its folder keeps who owns which journal
-and which hosts were known, so that hosts which do not come back are missed.
+A mesh may have several registries, which do not know each other: each host registers at all of
+them. After a restart of a registry, all hosts register again. Its folder keeps which hosts were
+known, so that hosts which do not come back are missed. Who owns which journal is in small files
+that all registries share.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ from google.protobuf import duration_pb2
 from trunkline.core.identity import Identity
 from trunkline.core.runtime import finish
 from trunkline.core.settings import DEFAULTS
-from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.core.small_files import SmallFiles
+from trunkline.errors import ConfigurationError, JournalUnavailableError, PermissionDeniedError
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.registry.known_hosts import KnownHostsFile
 from trunkline.mesh.registry.leases import LeaseTable
@@ -46,21 +49,19 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         audit: AuditLog | None = None,
         *,
         folder: Path | None = None,
+        files: SmallFiles | None = None,
         list_revoked: Callable[[], Awaitable[frozenset[str]]] | None = None,
     ) -> None:
         """Without an audit log, nothing is recorded.
 
-        `folder` keeps the owners of journals and the known hosts while no registry runs.
+        `folder` keeps the known hosts while no registry runs, and `files` the owners of journals.
 
         `list_revoked` returns the revoked instances of identities, if any can be. Their hosts are
         removed. It is called when the registry opens, which raises its errors, and then four times
         a lease.
-
-        Raises:
-            ConfigurationError: the file of the owners can't be read.
         """
         self._audit = audit
-        self._owners = OwnerTable(None if folder is None else folder / "journal-owners.json")
+        self._owners = OwnerTable(files)
         self._known_hosts = KnownHostsFile(None if folder is None else folder / "hosts.json")
         self._leases = LeaseTable(
             lease_s=lease_s, clock=time.monotonic, lost=self._known_hosts.load()
@@ -69,7 +70,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._complete_at = time.monotonic() + lease_s
         self._is_partial = True
         # Recorded journals that no host has registered since this start.
-        self._missing_journals = self._owners.list_journals()
+        self._missing_journals: frozenset[str] = frozenset()
         self._checked_at = time.monotonic()
         self._list_revoked = list_revoked
         self._revoked: frozenset[str] = frozenset()
@@ -86,6 +87,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        await self._owners.load()
+        self._missing_journals = self._owners.list_journals()
         if self._list_revoked is not None:
             # Before the first call, so that no revoked process is let in.
             self._revoked = await self._list_revoked()
@@ -114,7 +117,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._check_size(host, identity)
         agents = [agent.card.name for agent in host.agents]
         with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
-            self._check(host, identity)
+            try:
+                self._check(host, identity)
+            except PermissionDeniedError:
+                # Another registry may have released a journal.
+                await self._owners.load()
+                self._check(host, identity)
             await self._owners.record(host.journal_ids, identity)
             # Other hosts may have registered during the write. The journals of a host that is
             # refused here have an owner, so that the same process can register them later.

@@ -1,5 +1,6 @@
 """Span exporters of the mesh: to a span store in this process, and to the mesh over OTLP."""
 
+import itertools
 import logging
 import threading
 import time
@@ -39,7 +40,8 @@ _OPTIONS = (
 class MeshTarget:
     """A mesh that takes the spans of this process."""
 
-    address: str
+    addresses: Sequence[str]
+    """The addresses of its registries. If one does not answer, the next one gets the spans."""
     credentials: MeshCredentials
 
 
@@ -76,6 +78,7 @@ class MeshExporter(SpanExporter):
         self._has_reported = False
         self._metadata = ((telemetry.COLLECTED_KEY, "1"),) if is_collected else ()
         self._mesh = mesh
+        self._addresses = itertools.cycle(mesh.addresses)
         self._connect()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -93,6 +96,9 @@ class MeshExporter(SpanExporter):
                 request, timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata
             )
         except grpc.RpcError:
+            if len(self._mesh.addresses) > 1:
+                self._channel.close()
+                self._connect()
             return SpanExportResult.FAILURE
         if response.partial_success.rejected_spans and not self._has_reported:
             self._has_reported = True
@@ -108,7 +114,7 @@ class MeshExporter(SpanExporter):
         credentials = self._mesh.credentials
         self._generation = credentials.generation
         self._channel = grpc.secure_channel(
-            self._mesh.address, credentials.channel_credentials(), options=_OPTIONS
+            next(self._addresses), credentials.channel_credentials(), options=_OPTIONS
         )
         # The generated stub has no types.
         self._stub = trace_service_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]

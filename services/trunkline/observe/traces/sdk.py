@@ -141,7 +141,7 @@ def _make_processors(
         yield TargetProcessor(StoreExporter(store), target="store")
     if mesh is not None:
         exporter = MeshExporter(mesh, is_collected=bool(collectors), service=service_name)
-        yield TargetProcessor(exporter, target=mesh.address)
+        yield TargetProcessor(exporter, target=",".join(mesh.addresses))
     for target, collector in collectors:
         # OpenTelemetry's exporters retry by themselves.
         yield TargetProcessor(collector, target=target, retry_s=0, is_collector=True)

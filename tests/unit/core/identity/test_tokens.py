@@ -23,7 +23,7 @@ def token_of(authority: CertificateAuthority, *, uses: int = 1, lifetime: timede
         authority,
         Identity.for_agents(authority.mesh, ["math"]),
         mesh="mesh.example:50051",
-        join_address="mesh.example:50053",
+        join_addresses=["mesh.example:50053", "other.example:50053"],
         lifetime=lifetime,
         uses=uses,
     )
@@ -31,7 +31,8 @@ def token_of(authority: CertificateAuthority, *, uses: int = 1, lifetime: timede
 
 def test_its_holder_learns_the_addresses_and_the_root(authority: CertificateAuthority) -> None:
     content = read_token(token_of(authority))
-    assert (content.mesh, content.join_address) == ("mesh.example:50051", "mesh.example:50053")
+    assert content.mesh == "mesh.example:50051"
+    assert content.join_addresses == ("mesh.example:50053", "other.example:50053")
     assert content.roots == authority.certificate_pem
 
 

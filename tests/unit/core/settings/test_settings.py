@@ -14,6 +14,7 @@ from trunkline.core.settings import (
     GraphQLSettings,
     HostPort,
     LimitSettings,
+    MeshAddress,
     MessagingSettings,
     MetricsSettings,
     ModelSettings,
@@ -58,7 +59,7 @@ def test_the_environment_overrides_the_file_and_flags_override_both(tmp_path: Pa
     env = {"TRUNKLINE_MESH": "127.0.0.1:20", "TRUNKLINE_LEASE_S": "30"}
     settings = load(tmp_path, toml, env=env, lease_s=300.0, mesh=None)
     assert settings.http == HostPort("127.0.0.1", 1)
-    assert settings.mesh == HostPort("127.0.0.1", 20)
+    assert settings.mesh == MeshAddress((HostPort("127.0.0.1", 20),))
     assert settings.lease_s == 300
 
 
