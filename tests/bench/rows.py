@@ -226,13 +226,13 @@ ROWS = (
         CPU_EVENT: "≤ 30", RATE: "≥ 25x", FIRST_EVENT: "≤ 25",
     }),
     Row("two hops, alone", _single, {FIRST_EVENT: "≤ 5"}),
-    Row("paced: two hops, 128 x 50/s", _paced, {CPU_EVENT: "≤ 180", P50: "≤ 6", P99: "≤ 20"}),
+    Row("paced: two hops, 128 x 50/s", _paced, {CPU_EVENT: "≤ 130", P50: "≤ 6", P99: "≤ 15"}),
     Row("unary echo, 32 at once", _unary, {CPU_CALL: "≤ 1", CALLS: "≥ 1,200"}, (
         SERVICES, TOGETHER, PEER, FLOOR, *UNARY_ONLY,
     )),
     Row("marginal cost of an event", _marginal, {LONG: "no higher"}, repetitions=3),
     Row("idle SSE readers", _idle, {
-        READER_KB: "≤ 50", IDLE_CPU: "≤ 0.15",
+        READER_KB: "≤ 50", IDLE_CPU: "≤ 0.10",
     }, repetitions=2, is_fresh=True),
     Row("journal on and off: paced", _paced, {CPU_EVENT: "≤ 1.25x"}, switched=_JOURNAL),
     Row("encryption on and off: paced", _paced, {CPU_EVENT: "≤ 1.05x"}, switched=_ENCRYPTION),

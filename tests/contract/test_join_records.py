@@ -161,8 +161,17 @@ async def test_a_mesh_that_gets_a_database_keeps_its_revocations_and_used_tokens
     assert await list_revoked(store) == {MATH.instance}
     with pytest.raises(UnauthenticatedError, match="used up"):
         await records.redeem_token(TOKEN, new_key())
-    # Another registry starts with its own, older records.
-    await records.record_certificate(OTHER, lifetime_s=HOUR_S)
+    # Another registry starts with records of its own.
+    another = JoinRecords(FolderFiles(tmp_path / "another"))
+    another_token = replace(TOKEN, token_id="token-of-another")
+    await another.record_certificate(OTHER, lifetime_s=HOUR_S)
+    await another.revoke([OTHER.instance])
+    await another.revoke_token(another_token)
+    await records.add_from(another)
+    assert await list_revoked(store) == {MATH.instance, OTHER.instance}
+    for token in (TOKEN, another_token):
+        with pytest.raises(UnauthenticatedError, match="used up"):
+            await records.redeem_token(token, new_key())
     await store.open_records().add_from(former)
     assert [process.instance for process in await records.list_joined()] == ["0123", "4567"]
 

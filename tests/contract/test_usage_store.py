@@ -187,3 +187,18 @@ async def test_a_name_that_no_store_accepts_does_not_stop_the_budgets(settings: 
     with pytest.raises(LimitExceededError):
         await budgets.check("acme", "ann")
     await asyncio.to_thread(budgets.close)
+
+
+async def test_an_absurd_report_of_usage_does_not_stop_the_budgets(settings: Settings) -> None:
+    store = await asyncio.to_thread(open_usage_store, settings)
+    budgets = Budgets(store, LimitSettings(day_tokens=2**63), clock=lambda: NOON)
+    for _ in range(3):
+        budgets.record("acme", "ann", "openai:gpt-5", ModelUsage(2**62, 2**62))
+    budgets.record("other", "bob", "openai:gpt-5", ModelUsage(90, 10))
+    await budgets.check("acme", "ann")
+    await budgets.check("other", "bob")
+    await asyncio.to_thread(budgets.close)
+    rows = await asyncio.to_thread(lambda: list(read_usage(settings, NOON)))
+    used = {subject: usage for _, subject, usage in rows}
+    assert used[Subject("acme")] == Usage(10**18, 10**18, 0)
+    assert used[Subject("other")] == Usage(90, 10, 0)

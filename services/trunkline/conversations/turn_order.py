@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from trunkline.conversations.store import ConversationKey, ConversationStore, Ticket, Turn
@@ -119,7 +120,7 @@ class TurnOrder:
             # removed.
             taking = asyncio.create_task(self._take(turn))  # noqa: TID251
             self._taking[turn] = taking
-            taking.add_done_callback(lambda _: self._taking.pop(turn, None))
+            taking.add_done_callback(partial(self._on_taken, turn))
         return await asyncio.shield(taking)
 
     async def wait(self, ticket: Ticket) -> None:
@@ -132,6 +133,7 @@ class TurnOrder:
                 ahead = await self._list_ahead(ticket)
                 if ahead is None:
                     # The file of the tickets was lost.
+                    self._first.pop(ticket.turn.task_id, None)
                     ticket = await self.take_ticket(ticket.turn)
                 elif not ahead:
                     return
@@ -165,6 +167,11 @@ class TurnOrder:
         if self._turns.get(turn.task_id) == turn:
             self._note(ticket)
         return ticket
+
+    def _on_taken(self, turn: Turn, taking: asyncio.Task[Ticket]) -> None:
+        del self._taking[turn]
+        if not taking.cancelled():
+            taking.exception()  # Marks it as retrieved: the turn may have been canceled.
 
     def _note(self, ticket: Ticket) -> None:
         self._turns[ticket.turn.task_id] = ticket.turn

@@ -5,9 +5,9 @@ from typing import Final
 
 from trunkline.errors import InvalidArgumentError
 
-TEXT_LIMIT_BYTES: Final = 1024
+TEXT_LIMIT_BYTES: Final = 850
 """The longest text that is part of a key of a table. PostgreSQL's index takes 2,704 bytes for all
-texts of a key."""
+texts of a key, of which there are three at most."""
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 

@@ -228,9 +228,9 @@ def new_task_id(journal_id: str) -> str:
 
 
 def is_recent_id(task_id: str) -> bool:
-    """Return whether `new_task_id` made this id a second ago at most, by the clock of the caller.
+    """Return whether `new_task_id` seems to have made this id a second ago at most.
 
-    With a clock that is wrong, ids are not recent.
+    It compares the clocks of two machines, which differ, so it says only what is likely.
     """
     try:
         made_s = int(task_id.partition("-")[2][:8], 16)

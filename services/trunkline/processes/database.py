@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline.core.identity import JoinRecords, identity_folder
@@ -113,6 +114,18 @@ async def open_registry_files(
     if database is not None and (owners := await FolderFiles(settings.data_dir).read(OWNERS_PATH)):
         await files.replace(OWNERS_PATH, owners, expected=None)
     return files
+
+
+async def restore_join_records(settings: Settings, folder: Path) -> None:
+    """Add records of a backup of a database to those of this machine.
+
+    `folder` has the folder `identity`. Without records, nothing is done.
+
+    Raises:
+        ConfigurationError: the records can't be read or written.
+    """
+    records = find_join_records(settings, None)
+    await records.add_from(JoinRecords(FolderFiles(folder, "identity")))
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ SCHEMAS: Final[tuple[Schema, ...]] = (
     DOCUMENTS,
 )
 """The tables of all stores, in the order in which they can be created."""
+_FILLS: Final = re.compile(r"\s*INSERT INTO (\w+)")
 _CREATES: Final = re.compile(r"\s*CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
 
 
@@ -74,6 +75,13 @@ async def migrate(database: PostgresDatabase) -> list[Migration]:
     for schema in SCHEMAS:
         await database.run(schema.migrate)
     return migrations
+
+
+def list_filled_tables() -> frozenset[str]:
+    """Return the names of the tables that have rows from their creation."""
+    statements = [text for schema in SCHEMAS for step in schema.steps for text in step]
+    found = (_FILLS.match(text) for text in statements)
+    return frozenset(match[1] for match in found if match)
 
 
 def list_tables() -> list[str]:

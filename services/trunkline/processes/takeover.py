@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 # The number of the failure that is logged as an error. By then, a host that lost a race has seen
 # that the journal is served.
 _ERROR_AFTER: Final = 3
+# A released journal without unfinished tasks waits so long for its process, which may be updated.
+# In a database any host can read it meanwhile. In files, lists lack its tasks.
+_RESTART_LEASES: Final = 60
+_RESTART_LEASES_OF_FILES: Final = 6
 # The journals without tasks that a host keeps.
 _EMPTY_LIMIT: Final = 8
 # Checks for orphaned journals in a lease, and while journals change hosts.
@@ -233,7 +237,11 @@ class Takeover:
             return False
         ours = self._host.agents.keys()
         if not orphan.agents:
-            return orphan.lost_for_s > self._lease_s / 2
+            leases = 0.5
+            if orphan.was_released:
+                is_readable = bool(self._host.journals.store_id)
+                leases = _RESTART_LEASES if is_readable else _RESTART_LEASES_OF_FILES
+            return orphan.lost_for_s > leases * self._lease_s
         if orphan.agents <= ours:
             return True
         if orphan.is_only_waiting and not orphan.agents & ours:

@@ -145,7 +145,7 @@ class Budgets:
         if usage.input_price is None and usage.output_price is None:
             self._warn_without_price(model)
         subjects = [Subject(account), Subject(account, caller), Subject(model=model)]
-        used = Usage(usage.input_tokens, usage.output_tokens, usage.nano_cost)
+        used = Usage().plus(Usage(usage.input_tokens, usage.output_tokens, usage.nano_cost))
         with self._lock:
             self._records.append(UsageRecord(subjects, used, self._clock()))
             self._begin_work()

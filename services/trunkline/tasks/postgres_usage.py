@@ -82,8 +82,7 @@ class PostgresUsageStore:
             self._totals.clear()
         for subjects, usage, time in records:
             for key in ((period, subject) for period in periods(time) for subject in subjects):
-                before = self._totals.get(key, Usage())
-                self._totals[key] = Usage(*map(sum, zip(before, usage, strict=True)))
+                self._totals[key] = self._totals.get(key, Usage()).plus(usage)
                 self._unsaved.add(key)
         self._blocking.run(self._save())
         if is_new_day:

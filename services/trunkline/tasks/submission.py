@@ -1,8 +1,8 @@
 """Submissions of messages: their checks, the tasks that they create, and their results.
 
-A submission goes forward: its message is checked, the turn is admitted, the created event is
-written to the journal, and the execution of the task runs the code; see
-`trunkline.tasks.execution`.
+A submission goes forward: its message is checked, the turn is admitted, it gets its place among the
+turns of its conversation if the agent has conversations, the created event is written to the
+journal, and the execution of the task runs the code; see `trunkline.tasks.execution`.
 """
 
 import asyncio
@@ -325,8 +325,11 @@ class SubmitHandler:
         account = submission.account or ANONYMOUS_ACCOUNT
         is_root = not submission.HasField("parent")
         existing = self._journal.find_in_memory(task_id)
-        # The commit looks the id up as well. That suffices for a first attempt, whose id is recent.
-        if existing is None and submission.task_id and not is_recent_id(task_id):
+        # The commit of the task looks the id up as well, which suffices for a first attempt if the
+        # agent's code runs after it.
+        is_stored_last = agent.direct_replies or envelope is not None
+        needs_look_up = is_stored_last or not is_recent_id(task_id)
+        if existing is None and submission.task_id and needs_look_up:
             existing = await self._journal.find(task_id)
         if existing is None:
             if self._budgets is not None:

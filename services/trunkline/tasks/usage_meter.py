@@ -13,6 +13,8 @@ from trunkline.tasks.budgets import Budgets, ModelUsage
 from trunkline.tasks.task_tree import TaskTree
 
 _NANO_PER_MICRO = 1000
+# More than any reply has, and so few that sums of them fit into every store.
+_MOST_TOKENS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +63,24 @@ class UsageMeter:
         """Count the tokens of a model that the agent called by another client than the mesh's.
 
         Raises:
-            InvalidArgumentError: a number is negative, or not whole, or the name of the model can't
-                be stored.
+            InvalidArgumentError: a number is negative, not whole or above a million million, or the
+                name of the model can't be stored.
         """
         check_texts(model=model)
         numbers: dict[str, object] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
         for name, tokens in numbers.items():
-            if not isinstance(tokens, int) or tokens < 0:
-                raise InvalidArgumentError(name, "must be a whole number, at least 0")
+            if not isinstance(tokens, int) or not 0 <= tokens <= _MOST_TOKENS:
+                raise InvalidArgumentError(name, f"must be a whole number from 0 to {_MOST_TOKENS}")
         self.record(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def record(self, model: str, *, input_tokens: int, output_tokens: int) -> int:
-        """Count the tokens of a reply; return their price in millionths of a US dollar."""
+        """Count the tokens of a reply; return their price in millionths of a US dollar.
+
+        The numbers of a model's server may be anything, so they are limited.
+        """
+        input_tokens, output_tokens = (
+            max(0, min(tokens, _MOST_TOKENS)) for tokens in (input_tokens, output_tokens)
+        )
         prices = self._find_price(model, "input_price"), self._find_price(model, "output_price")
         usage = ModelUsage(input_tokens, output_tokens, *prices)
         with self._lock:

@@ -24,9 +24,9 @@ CREATE TABLE IF NOT EXISTS usage (
 """)
 _ADD: Final = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    input_tokens = input_tokens + excluded.input_tokens,
-    output_tokens = output_tokens + excluded.output_tokens,
-    cost = cost + excluded.cost
+    input_tokens = min(input_tokens + excluded.input_tokens, 1000000000000000000),
+    output_tokens = min(output_tokens + excluded.output_tokens, 1000000000000000000),
+    cost = min(cost + excluded.cost, 1000000000000000000)
 """
 _SELECT: Final = """
 SELECT input_tokens, output_tokens, cost FROM usage
@@ -37,6 +37,7 @@ _LIST: Final = """
 SELECT period, account, caller, model, input_tokens, output_tokens, cost FROM usage
 WHERE period IN (?, ?) ORDER BY account, caller, model, period
 """
+_MOST: Final = 10**18
 NANO: Final = 10**9
 """The stored cost of one US dollar."""
 
@@ -47,6 +48,10 @@ class Usage(NamedTuple):
     input_tokens: int = 0
     output_tokens: int = 0
     nano_cost: int = 0
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Return the sum. No number exceeds what every store holds."""
+        return Usage(*(min(one + more, _MOST) for one, more in zip(self, other, strict=True)))
 
     @property
     def tokens(self) -> int:

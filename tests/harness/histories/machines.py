@@ -16,7 +16,7 @@ from harness.network.nodes import Network, Node
 
 HOSTS: Final = ("host-1", "host-2", "host-3")
 BRIDGES: Final = ("bridge-1", "bridge-2", "bridge-3")
-REGISTRIES: Final = ("registry",)
+REGISTRIES: Final = ("registry-1", "registry-2")
 SERVICES: Final = (*REGISTRIES, *BRIDGES, *HOSTS)
 AGENTS: Final = ("witness", "talker")
 CLIENTS: Final = "clients"
@@ -128,8 +128,8 @@ async def open_machines(
 ) -> AsyncIterator[Machines]:
     """Run a mesh whose hosts each serve the agents, for the length of a block.
 
-    Without a `store`, the hosts share a folder, as processes of one machine do. With clocks that
-    can jump, processes start slowly.
+    Without a `store`, hosts and registries share a folder, as processes of one machine do. With
+    clocks that can jump, processes start slowly.
     """
     common = {
         **WITH_HARNESS,
@@ -137,13 +137,13 @@ async def open_machines(
         "TRUNKLINE_INSECURE": "true",
         "WITNESS_EFFECTS": str(effects),
     }
-    mesh = f"{network.nodes[REGISTRIES[0]].host}:{_MESH_PORT}"
+    mesh = ",".join(f"{network.nodes[name].host}:{_MESH_PORT}" for name in REGISTRIES)
     services: dict[str, Service] = {}
     for name in SERVICES:
         node = network.nodes[name]
-        data = folder / (name if store or name not in HOSTS else "shared")
+        data = folder / (name if store or name in BRIDGES else "shared")
         environment = {**common, "WITNESS_NODE": name}
-        if name in HOSTS and store:
+        if name not in BRIDGES and store:
             environment["TRUNKLINE_STORE"] = store
         if has_clocks:
             environment |= _clock(folder, name, common["PYTHONPATH"])
@@ -152,8 +152,8 @@ async def open_machines(
     async with asyncio.TaskGroup() as group:
         running: list[asyncio.Task[None]] = []
         try:
-            # The registry makes the identity of the mesh, which all others need.
-            for names in (REGISTRIES, (*BRIDGES, *HOSTS)):
+            # The first registry makes the identity of the mesh, which all others need.
+            for names in (REGISTRIES[:1], (*REGISTRIES[1:], *BRIDGES, *HOSTS)):
                 running += [group.create_task(services[name].run()) for name in names]
                 for name in names:
                     await services[name].until_up()
@@ -167,7 +167,7 @@ async def open_machines(
 
 def _words(name: str, host: str, mesh: str) -> Sequence[str]:
     if name in REGISTRIES:
-        return ("registry", "--mesh", f"{host}:{_MESH_PORT}")
+        return ("registry", "--mesh", mesh, "--listen", f"{host}:{_MESH_PORT}")
     if name in BRIDGES:
         http, grpc = f"{host}:{_HTTP_PORT}", f"{host}:{_GRPC_PORT}"
         return ("bridge", "--mesh", mesh, "--http", http, "--a2a-grpc", grpc)

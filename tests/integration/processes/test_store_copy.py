@@ -2,24 +2,35 @@
 
 import sqlite3
 from contextlib import AsyncExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.agents.inline_agents import texts
+from harness.journal.builders import completed, created, working
 from harness.journal.full_folder import CONTENT, CONVERSATION, STATE, make_full_folder
+from harness.journal.opening import open_journal
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND, CompletedCommand, run_command
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.conversations.sqlite import open_sqlite_memory
+from trunkline.core.identity import Identity, JoinRecords
+from trunkline.core.identity.tokens import TokenUse
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.postgres.small_files import PostgresFiles
 from trunkline.core.settings import MessagingSettings
+from trunkline.core.small_files import FolderFiles
+from trunkline.errors import CursorExpiredError, UnauthenticatedError
+from trunkline.journal.events import build_draft
+from trunkline.journal.journal import Journal
+from trunkline.journal.postgres import PostgresCatalog
 from trunkline.messages.postgres_store import PostgresMessageStore
 from trunkline.processes.store_copy import copy_to_database
-from trunkline.processes.stored_tables import list_tables
+from trunkline.processes.stored_tables import list_tables, migrate
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tools.used_approvals import PostgresUsedApprovals
 
@@ -139,6 +150,32 @@ def dump(path: Path) -> list[str]:
         return [line for line in connection.iterdump() if 'INTO "meta"' not in line]
 
 
+async def test_cursors_stay_valid_and_those_of_events_after_the_copy_are_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "data" / "journals" / "maker.db"
+    journal = open_journal(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [build_draft([working()])])
+    await journal.close()
+    # The mesh runs on for a while after this backup.
+    await run("backup", str(tmp_path / "backup"), "--data", str(tmp_path / "data"))
+    journal = open_journal(path)
+    epoch = journal.epoch
+    await journal.append(task_id, epoch, [build_draft([completed()])])
+    await journal.close()
+    async with new_database() as url, PostgresDatabase(url) as database:
+        await run("restore", str(tmp_path / "backup"), store=url)
+        store = await PostgresCatalog(database).open("maker")
+        journal = Journal(store, await store.list_unfinished())
+        await journal.check_cursor(task_id, 2, epoch)
+        await journal.append(task_id, journal.epoch, [build_draft([working()])])
+        with pytest.raises(CursorExpiredError):
+            await journal.check_cursor(task_id, 3, epoch)
+        await journal.close()
+
+
 async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_files(
     tmp_path: Path,
 ) -> None:
@@ -148,6 +185,8 @@ async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_file
         await run("copy", str(tmp_path / "data"), first)
         connection = await asyncpg.connect(first)
         await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
+        async with PostgresDatabase(first) as database:
+            await PostgresFiles(database).write("identity/revoked", b"x")
         await connection.close()
         made = await run("backup", str(backup), store=first)
         restored = await run("restore", str(backup), store=second)
@@ -184,6 +223,67 @@ async def test_a_check_names_a_task_of_a_database_whose_events_are_damaged(tmp_p
     assert "maker: DAMAGED: task " in found.out
     assert "is damaged" in refused.err
     assert not (tmp_path / "backup").exists()
+
+
+async def test_a_backup_remembers_used_tokens_in_a_database_and_in_files(tmp_path: Path) -> None:
+    token = TokenUse(
+        "once",
+        Identity.for_agents("m", ["math"]),
+        uses=1,
+        ends_at=int(datetime.now(UTC).timestamp()) + 86_400,
+    )
+    backup = tmp_path / "backup"
+    async with new_database() as first, new_database() as second:
+        async with PostgresDatabase(first) as database:
+            await migrate(database)
+            records = JoinRecords(PostgresFiles(database), "identity/")
+            await records.redeem_token(token, new_key())
+        await run("backup", str(backup), store=first)
+        await run("restore", str(backup), store=second)
+        async with PostgresDatabase(second) as database:
+            restored = JoinRecords(PostgresFiles(database), "identity/")
+            with pytest.raises(UnauthenticatedError):
+                await restored.redeem_token(token, new_key())
+    state = tmp_path / "state"
+    in_folder = await run_command(
+        *("data", "restore", str(backup), "--data", str(tmp_path / "files")),
+        TRUNKLINE_IDENTITY_FOLDER=str(state),
+    )
+    assert in_folder.exit == 0, in_folder.err
+    (used,) = state.rglob("used-tokens*")
+    in_files = JoinRecords(FolderFiles(used.parent.parent, used.parent.name))
+    with pytest.raises(UnauthenticatedError):
+        await in_files.redeem_token(token, new_key())
+
+
+def new_key() -> ec.EllipticCurvePublicKey:
+    return ec.generate_private_key(ec.SECP256R1()).public_key()
+
+
+async def test_a_restore_keeps_the_audit_log_of_a_database_that_has_one(tmp_path: Path) -> None:
+    await make_full_folder(tmp_path / "data")
+    async with new_database() as url:
+        async with PostgresDatabase(url) as database:
+            await migrate(database)
+        connection = await asyncpg.connect(url)
+        await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
+        refused = await run("restore", str(tmp_path / "data"), store=url)
+        kept = await connection.fetchval("SELECT count(*) FROM trunkline_audit")
+        await connection.close()
+    assert "is not empty: trunkline_audit has rows" in refused.err
+    assert kept == 1
+
+
+async def test_a_check_names_a_damaged_file_of_a_database(tmp_path: Path) -> None:
+    await make_full_folder(tmp_path / "data")
+    async with new_database() as url:
+        await run("copy", str(tmp_path / "data"), url)
+        connection = await asyncpg.connect(url)
+        await connection.execute("UPDATE trunkline_blob_chunks SET body = 'x' WHERE position = 0")
+        await connection.close()
+        found = await run("check", store=url)
+    assert found.exit == 1
+    assert " is damaged; " in found.out
 
 
 async def test_a_copy_that_fails_leaves_the_database_empty(

@@ -2,11 +2,13 @@
 
 import asyncio
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts
+from harness.journal.opening import open_journal
 from harness.polling import wait_for
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.core.task_states import StateValue
@@ -21,7 +23,7 @@ from trunkline.tasks.execution import ExecutionState
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
-from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
+from trunkline.v1 import envelope_pb2, message_pb2, message_service_pb2, task_service_pb2
 
 ONCE = message_service_pb2.Submission(idempotent=True, caller="alice")
 
@@ -253,3 +255,30 @@ async def test_a_task_that_outlasts_the_drain_fails_with_the_reason(open_host: O
     snapshot = await host.snapshot(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
     assert "shut down" in status_texts(snapshot)
+
+
+@pytest.mark.parametrize("is_delivery", [False, True])
+async def test_a_repetition_after_a_takeover_does_not_run_the_agent_again(
+    tmp_path: Path, is_delivery: bool
+) -> None:
+    runs = 0
+
+    async def count_runs(task: TaskContext) -> str:
+        nonlocal runs
+        runs += 1
+        return "done"
+
+    agent = define(count_runs, direct_replies=not is_delivery)
+    submission = message_service_pb2.Submission(account="ours")
+    envelope = envelope_pb2.Envelope(envelope_id="e-1", type="user_message")
+    for _ in range(2):
+        journal = open_journal(tmp_path / "journal.db")
+        async with TaskHost(journal, [agent]) as host:
+            submission.task_id = submission.task_id or journal.new_task_id()
+            if is_delivery:
+                await (await host.deliver("tested", envelope, submission))
+            else:
+                await host.submit("tested", message(), submission)
+                await host.wait_turn(submission.task_id)
+        await journal.close()
+    assert runs == 1

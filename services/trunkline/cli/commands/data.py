@@ -168,6 +168,7 @@ def restore_data(
         raise ConfigurationError(str(target), problem) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    _restore_join_records(settings, folder)
     record_act(settings, Action.DATA_RESTORE)
     print_files(restored, as_json=json, done=f"restored to {target}")
 
@@ -203,6 +204,7 @@ def copy_data(
         report = _copy_to_folder(
             load_settings(data, store=source), Path(target), must_be_stopped=True
         )
+        _restore_join_records(settings, Path(target))
         done = f"copied to {target}"
     record_act(settings, Action.DATA_COPY)
     print_copy(report, as_json=json, done=done)
@@ -307,7 +309,8 @@ def migrate_data(
     settings = load_settings(data)
     change = plan_migrations if dry_run else migrate
     migrations = asyncio.run(_use_database(settings, change))
-    if not dry_run:
+    # An empty database stays without records, so that a backup can be restored into it.
+    if not dry_run and any(each.before and each.script for each in migrations):
         record_act(settings, Action.DATA_MIGRATE)
     if json:
         print_json([asdict(migration) for migration in migrations])
@@ -361,6 +364,8 @@ def _copy_to_folder(
             )
         )
         report.events = _require_sound(unfinished)
+        if report.damage:
+            raise ConfigurationError("store", f"is damaged: {report.damage[0]}")
         # An existing target is empty, and rename() replaces it.
         unfinished.rename(folder)
     except OSError as error:
@@ -388,6 +393,14 @@ def _copy_to_database(
     return report
 
 
+def _restore_join_records(settings: Settings, folder: Path) -> None:
+    """Add the records of processes that joined, in a copy of a database, to this machine's."""
+    from trunkline.processes.database import restore_join_records
+    from trunkline.processes.store_copy import OTHER_FOLDER
+
+    asyncio.run(restore_join_records(settings, folder / OTHER_FOLDER))
+
+
 def _require_sound(folder: Path) -> int:
     """Check the databases of a folder, and return the number of events in its journals."""
     events = 0
@@ -409,9 +422,12 @@ def _check_store(settings: Settings) -> list[dict[str, Any]]:
     async def check(database: "PostgresDatabase") -> list[dict[str, Any]]:
         reports = []
         async with aclosing(check_journals(database, bucket=open_bucket(settings))) as copies:
-            async for path in copies:
+            async for path, damage in copies:
                 report = await asyncio.to_thread(check_database, path, path.parent.parent, None)
-                reports.append({**report, "file": path.stem})
+                # They were not copied, so the copy lacks them.
+                missing = {line.replace(" is damaged", " is missing") for line in damage}
+                problems = [*damage, *(line for line in report["problems"] if line not in missing)]
+                reports.append({**report, "file": path.stem, "problems": problems})
         return reports
 
     return asyncio.run(_use_database(settings, check))
@@ -429,7 +445,7 @@ def print_copy(report: "CopyReport", *, as_json: bool, done: str) -> None:
     if report.files:
         print(f"{report.files} files, {format_size(report.file_bytes)}")
     for name in report.left_out:
-        print(f"not in a data directory, kept in postgresql: {name}")
+        print(f"{name}: only for a database, in the folder postgresql")
 
 
 def load_settings(data: Path | None, *, store: str | None = None) -> Settings:
@@ -438,6 +454,8 @@ def load_settings(data: Path | None, *, store: str | None = None) -> Settings:
         "data_dir",
         "store",
         "files",
+        "mesh",
+        "identity_folder",
         "compact_after_s",
         "retain_s",
         *KEY_SETTINGS,

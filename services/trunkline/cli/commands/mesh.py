@@ -252,10 +252,10 @@ async def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) ->
 @asynccontextmanager
 async def open_join_records(settings: Settings) -> AsyncIterator[JoinRecords]:
     """Yield the records of processes that joined, as the registry of the mesh has them."""
-    from trunkline.processes.database import find_join_records, open_database
+    from trunkline.processes import database
 
-    async with open_database(settings, waits=False) as database:
-        yield find_join_records(settings, database)
+    async with database.open_database(settings, waits=False) as opened:
+        yield await database.open_join_records(settings, opened)
 
 
 def open_own_folder(settings: Settings) -> IdentityFolder:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -144,16 +145,32 @@ class JoinRecords:
             await update_file(self._files, self._used_tokens, use_up)
 
     async def add_from(self, former: "JoinRecords") -> None:
-        """Copy former records where there are none yet.
+        """Add the records of former files: a revocation or a use in either of them counts.
 
         So a mesh whose store becomes a database does not accept its used tokens again.
         """
-        for source, target in (
-            (former._joined, self._joined),  # noqa: SLF001  of the same class
-            (former._used_tokens, self._used_tokens),  # noqa: SLF001
-        ):
-            if content := await former._files.read(source):  # noqa: SLF001
-                await self._files.replace(target, content, expected=None)
+        joined = await former._files.read(former._joined)  # noqa: SLF001  of the same class
+        used = await former._files.read(former._used_tokens)  # noqa: SLF001
+
+        def add_joined(content: bytes | None) -> bytes | None:
+            present = self._read_processes(content)
+            merged = dict(present)
+            for process in self._read_processes(joined).values():
+                known = present.get(process.instance, process)
+                is_revoked = known.is_revoked or process.is_revoked
+                merged[process.instance] = replace(known, is_revoked=is_revoked)
+            return None if merged == present else _write_processes(merged)
+
+        def add_used(content: bytes | None) -> bytes | None:
+            present, merged = self._read_uses(content), self._read_uses(content)
+            for token_id, use in self._read_uses(used).items():
+                known = merged.setdefault(token_id, {**use, "keys": []})
+                known["keys"] = sorted((Counter(known["keys"]) | Counter(use["keys"])).elements())
+            return None if merged == present else json.dumps(merged).encode()
+
+        async with self._changing:
+            await update_file(self._files, self._joined, add_joined)
+            await update_file(self._files, self._used_tokens, add_used)
 
     async def read_joined(self) -> bytes:
         """Return the processes that joined as one text, which changes with each revocation."""

@@ -32,6 +32,10 @@ _LOST: Final = (
     asyncpg.InternalClientError,
     OSError,
 )
+_NOT_PREPARED: Final = (
+    asyncpg.InvalidSQLStatementNameError,
+    asyncpg.DuplicatePreparedStatementError,
+)
 ERRORS: Final = (asyncpg.PostgresError, *_LOST)
 """All errors of a call of asyncpg."""
 UNREPLICATED: Final = "01000"
@@ -205,12 +209,15 @@ class PostgresDatabase:
     def adapt(self, error: BaseException) -> bool:
         """Return whether a statement that failed should be tried again on a new connection.
 
-        That is so if a pooler has lost its prepared statement. No connection prepares statements
-        then.
+        That is so if a pooler has lost its prepared statement, or has given it a connection on
+        which another process prepared one with the same name. Neither has run. No connection
+        prepares statements then.
         """
-        is_lost = isinstance(error, asyncpg.InvalidSQLStatementNameError)
-        if not is_lost or not self._statement_cache_size:
+        if not isinstance(error, _NOT_PREPARED):
             return False
+        if not self._statement_cache_size:
+            # A statement on another connection had the same error before.
+            return True
         self._statement_cache_size = 0
         extra = {"database": self.name, "problem": str(error)}
         logger.warning("database.without_prepared_statements", extra=extra)

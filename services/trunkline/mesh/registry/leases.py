@@ -69,6 +69,8 @@ class LeaseTable:
             self._by_journal[journal_id] = host.host_id
         copy = registry_service_pb2.Host()
         copy.CopyFrom(host)
+        # A process may name a journal twice.
+        copy.journal_ids[:] = dict.fromkeys(host.journal_ids)
         expires_at_s = self._clock() + self.lease_s
         self._leases[host.host_id] = _Lease(copy, expires_at_s)
         self._next_expiry_s = min(self._next_expiry_s, expires_at_s)

@@ -19,11 +19,11 @@ from typing import Any, Final, Self, TypeAlias
 import grpc
 from google.protobuf import duration_pb2
 
-from trunkline.core.identity import Identity
+from trunkline.core.identity import Identity, Role
 from trunkline.core.runtime import finish
 from trunkline.core.settings import DEFAULTS
 from trunkline.core.small_files import SmallFiles
-from trunkline.errors import ConfigurationError, JournalUnavailableError, PermissionDeniedError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.mesh.client import run_in_background
 from trunkline.mesh.registry.known_hosts import KnownHostsFile
 from trunkline.mesh.registry.leases import LeaseTable
@@ -117,12 +117,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._check_size(host, identity)
         agents = [agent.card.name for agent in host.agents]
         with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
-            try:
-                self._check(host, identity)
-            except PermissionDeniedError:
-                # Another registry may have released a journal.
-                await self._owners.load()
-                self._check(host, identity)
+            if identity.role is not Role.MEMBER:
+                # Another registry may have released a journal, or have given it another owner.
+                with suppress(JournalUnavailableError):
+                    await self._owners.load()
+            self._check(host, identity)
             await self._owners.record(host.journal_ids, identity)
             # Other hosts may have registered during the write. The journals of a host that is
             # refused here have an owner, so that the same process can register them later.

@@ -10,5 +10,6 @@ from trunkline.processes.store_copy.copying import (
     copy_to_database,
     copy_to_folder,
 )
+from trunkline.processes.store_copy.tables import OTHER_FOLDER
 
-__all__ = ["CopyReport", "check_journals", "copy_to_database", "copy_to_folder"]
+__all__ = ["OTHER_FOLDER", "CopyReport", "check_journals", "copy_to_database", "copy_to_folder"]

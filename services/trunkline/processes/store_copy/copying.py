@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -28,6 +28,7 @@ from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.private_files import (
     PRIVATE_FOLDER,
     create_private_data_folder,
+    create_private_folder,
     read_private_file,
     write_private_file,
 )
@@ -38,6 +39,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.artifacts.postgres import PostgresBlobStore
+from trunkline.journal.artifacts.postgres.chunks import DamagedContentError
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.clock import Clock, ClockReading
 from trunkline.journal.postgres.lease_clock import read_lease_clock
@@ -51,10 +53,14 @@ from trunkline.journal.sqlite.schema import (
 from trunkline.processes.store_copy.tables import (
     CHECKPOINT_COPIES,
     CHECKPOINTS,
+    IDENTITY,
     JOURNAL_FOLDER,
     JOURNAL_TABLES,
+    MESSAGES_FILE,
+    OTHER_FOLDER,
     OTHERS,
     PASSING,
+    SELECT_OTHER_SMALL_FILES,
     SELECT_SMALL_FILES,
     SHARED_FILES,
     SMALL_FILES,
@@ -62,17 +68,22 @@ from trunkline.processes.store_copy.tables import (
     CopiedTable,
     Row,
 )
-from trunkline.processes.stored_tables import SCHEMAS, list_tables, migrate, plan_migrations
+from trunkline.processes.stored_tables import (
+    SCHEMAS,
+    list_filled_tables,
+    list_tables,
+    migrate,
+    plan_migrations,
+)
 
 if TYPE_CHECKING:
     import asyncpg
 
+    from trunkline.journal.artifacts import Blob
     from trunkline.journal.artifacts.postgres.objects import ObjectBucket
 
 # The rows of one insertion.
 _ROWS: Final = 200
-# The folder of a backup with the tables that no file of a data directory has.
-_OTHER_FOLDER: Final = "postgresql"
 _VERSIONS: Final = "versions.json"
 _LEASE_S: Final = 10.0
 _SELECT_JOURNALS: Final = (
@@ -98,6 +109,8 @@ class CopyReport:
     """The rows of each kind, such as `tasks`."""
     files: int = 0
     file_bytes: int = 0
+    damage: list[str] = field(default_factory=list)
+    """A line for each damaged file, which was not copied."""
     left_out: list[str] = field(default_factory=list)
     """What was not copied, for people."""
 
@@ -158,8 +171,8 @@ async def copy_to_folder(
 
 async def check_journals(
     database: PostgresDatabase, *, bucket: "ObjectBucket | None" = None
-) -> AsyncGenerator[Path]:
-    """Yield the path of a copy of each journal, which is deleted after its turn.
+) -> AsyncGenerator[tuple[Path, list[str]]]:
+    """Yield a copy of each journal, which is deleted after its turn, and what is wrong with files.
 
     So a check of a journal is the same in files and in a database.
 
@@ -171,9 +184,11 @@ async def check_journals(
     async with _snapshot(database) as connection:
         for row in await connection.fetch(_SELECT_JOURNALS):
             with TemporaryDirectory(prefix="trunkline-check-") as folder:
-                yield await _copy_journal_out(
-                    database, connection, row, Path(folder), CopyReport(), bucket
+                report = CopyReport()
+                path = await _copy_journal_out(
+                    database, connection, row, Path(folder), report, bucket
                 )
+                yield path, report.damage
 
 
 async def copy_to_database(
@@ -192,10 +207,10 @@ async def copy_to_database(
         raise ConfigurationError(str(folder), problem)
     await migrate(database)
     report = CopyReport()
-    paths = sorted((folder / JOURNAL_FOLDER).glob("*.db"))
+    paths = _list_files(folder, f"{JOURNAL_FOLDER}/*.db")
     with contextlib.ExitStack() as locks:
         if must_be_stopped:
-            for path in paths:
+            for path in (*paths, *_list_files(folder, MESSAGES_FILE)):
                 locks.enter_context(contextlib.closing(FileLock.acquire(path)))
         async with _connect(database) as connection, connection.transaction():
             await _require_empty(database, connection)
@@ -236,15 +251,18 @@ async def _copy_journal_out(
         reference = Reference(row["task_id"], row["blob_id"])
         content = blobs.read(reference)
         try:
-            blob = await target.put(
+            blob: Blob | None = await target.put(
                 reference, content, media_type=row["media_type"], filename=row["filename"]
             )
         except ArtifactNotFoundError:
             continue  # Retention deleted its task meanwhile.
+        except DamagedContentError:
+            blob = None
         finally:
             await content.aclose()
-        if blob.sha256 != row["sha256"]:
-            raise _differs(f"file {reference.blob_id} of task {reference.task_id}", path)
+        if blob is None or blob.sha256 != row["sha256"]:
+            report.damage.append(f"task {reference.task_id}: file {reference.blob_id} is damaged")
+            continue
         report.files += 1
         report.file_bytes += blob.size_bytes
     report.journals += 1
@@ -422,50 +440,49 @@ async def _copy_small_files_out(
     for path, content in await connection.fetch(SELECT_SMALL_FILES, SMALL_FILES):
         write_private_file(folder / PRIVATE_FOLDER / path, content)
         report.add("small files", 1)
+    for path, content in await connection.fetch(SELECT_SMALL_FILES, [IDENTITY]):
+        write_private_file(folder / OTHER_FOLDER / path, content)
+        report.add("records of identity", 1)
 
 
 async def _copy_small_files_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     private = folder / PRIVATE_FOLDER
-    for name in SMALL_FILES:
-        place = private / name
+    places = [("small files", private, name) for name in SMALL_FILES]
+    for kind, root, name in (*places, ("records of identity", folder / OTHER_FOLDER, IDENTITY)):
+        place = root / name
         found = [place] if place.is_file() else sorted(place.rglob("*"))
         for path in found:
             if path.is_file() and not path.name.startswith("."):
                 await connection.execute(
                     "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2)",
-                    str(path.relative_to(private)),
+                    str(path.relative_to(root)),
                     read_private_file(path),
                 )
-                report.add("small files", 1)
+                report.add(kind, 1)
 
 
 async def _copy_others_out(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     """Copy the tables that have no file in a data directory, each in PostgreSQL's form."""
-    others = folder / _OTHER_FOLDER
-    others.mkdir(mode=0o700)
+    others = folder / OTHER_FOLDER
+    create_private_folder(others)
     versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
     (others / _VERSIONS).write_text(versions)
-    for table in _list_others():
+    for table, query in _select_others().items():
         with (others / table).open("xb") as file:
-            tag = await connection.copy_from_query(
-                " ".join(("SELECT * FROM", table)), output=file, format="binary"
-            )
-        report.left_out.append(f"{table}: {tag.split()[-1]} rows")
-    ((records,),) = await connection.fetch(
-        "SELECT count(*) FROM trunkline_small_files WHERE path LIKE 'identity/%'"
-    )
-    if records:
-        report.left_out.append(f"trunkline_small_files: {records} records of identity")
+            tag = await connection.copy_from_query(query, output=file, format="binary")
+        count = int(tag.split()[-1])
+        if count:
+            report.left_out.append(f"{count} rows of {table}")
 
 
 async def _copy_others_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
-    others = folder / _OTHER_FOLDER
+    others = folder / OTHER_FOLDER
     if not (others / _VERSIONS).exists():
         return
     versions = json.loads((others / _VERSIONS).read_text())
@@ -473,18 +490,22 @@ async def _copy_others_in(
     if versions != ours:
         problem = f"has tables of the versions {versions}, and this program of {ours}; restore it "
         raise ConfigurationError(str(others), f"{problem}with the program that made it")
-    for table in _list_others():
+    for table in _select_others():
         # Some tables have a first row from their creation.
-        await connection.execute(" ".join(("DELETE FROM", table)))
+        if table not in OTHERS:
+            await connection.execute(" ".join(("DELETE FROM", table)))
         with (others / table).open("rb") as file:
             tag = await connection.copy_to_table(table, source=file, format="binary")
         report.add(table, int(tag.split()[-1]))
 
 
-def _list_others() -> Sequence[str]:
-    """Return the tables that have no file in a data directory."""
+def _select_others() -> dict[str, str]:
+    """Return the tables that have no file in a data directory, each with the query of its rows."""
     known = {table.postgres for table in _TABLES} | OTHERS | PASSING
-    return [table for table in list_tables() if table not in known]
+    others = {
+        table: " ".join(("SELECT * FROM", table)) for table in list_tables() if table not in known
+    }
+    return {**others, "trunkline_small_files": SELECT_OTHER_SMALL_FILES}
 
 
 async def _require_version(database: PostgresDatabase) -> None:
@@ -496,7 +517,7 @@ async def _require_version(database: PostgresDatabase) -> None:
 async def _require_empty(
     database: PostgresDatabase, connection: "asyncpg.Connection[asyncpg.Record]"
 ) -> None:
-    for table in {*(table.postgres for table in _TABLES), *OTHERS} - {"trunkline_message_counters"}:
+    for table in sorted(set(list_tables()) - PASSING - list_filled_tables()):
         if await connection.fetchval(" ".join(("SELECT 1 FROM", table, "LIMIT 1"))):
             problem = f"is not empty: {table} has rows; choose an empty database or schema"
             raise ConfigurationError(database.name, problem)
@@ -546,6 +567,10 @@ def _create(path: Path, schema: Schema | None = None) -> Iterator[sqlite3.Connec
             schema.prepare(connection, path)
         with transaction(connection):
             yield connection
+
+
+def _list_files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern))
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -17,6 +17,9 @@ from trunkline.tasks.usage_store import USAGE_TABLES
 from trunkline.tools.used_approvals import APPROVAL_TABLES
 
 JOURNAL_FOLDER: Final = "journals"
+MESSAGES_FILE: Final = f"{PRIVATE_FOLDER}/messages.db"
+# The folders of small files that have a file of their own in a data directory.
+_APPROVALS: Final = ("used-approvals", "continuations")
 CHECKPOINTS: Final = Schema(CHECKPOINT_TABLES)
 """The tables of the checkpoint file of a journal."""
 Row: TypeAlias = tuple[Any, ...]
@@ -204,7 +207,7 @@ SHARED_FILES: Final = (
         ),
     ),
     CopiedFile(
-        f"{PRIVATE_FOLDER}/messages.db",
+        MESSAGES_FILE,
         MESSAGE_TABLES,
         (
             _same(
@@ -291,20 +294,29 @@ SHARED_FILES: Final = (
                 f"VALUES ('{folder}/' || $1, '', to_timestamp($2::bigint / 1e6))",
             )
             for name, table, time, folder in (
-                ("used approvals", "used_approvals", "used_at", "used-approvals"),
-                ("calls that may be continued", "continuations", "asked_at", "continuations"),
+                ("used approvals", "used_approvals", "used_at", _APPROVALS[0]),
+                ("calls that may be continued", "continuations", "asked_at", _APPROVALS[1]),
             )
         ),
     ),
 )
 """The files that all processes of a data directory share."""
 
+OTHER_FOLDER: Final = "postgresql"
+"""The folder of a backup with what no file of a data directory has."""
+IDENTITY: Final = "identity"
+"""The folder of the records of processes that joined, which is below `postgresql` in a backup."""
 SMALL_FILES: Final = ("remote-cards", "tool-sign-ins", "webhook.secret", "workflows")
 """The small files, and folders of them, that are below `private` in a data directory."""
 SELECT_SMALL_FILES: Final = (
     "SELECT path, content FROM trunkline_small_files "
     "WHERE path = ANY($1) OR split_part(path, '/', 1) = ANY($1) ORDER BY path"
 )
+SELECT_OTHER_SMALL_FILES: Final = (
+    "SELECT * FROM trunkline_small_files WHERE split_part(path, '/', 1) NOT IN "  # noqa: S608
+    f"{(*SMALL_FILES, *_APPROVALS, IDENTITY)}"
+)
+"""The small files that this module does not know."""
 PASSING: Final = frozenset(
     (
         "trunkline_lease_clock",

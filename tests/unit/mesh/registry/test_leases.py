@@ -46,6 +46,21 @@ def test_a_lease_expires_exactly_at_its_end(leases: LeaseTable, clock: ManualClo
     assert live_hosts(leases) == []
 
 
+def test_a_journal_that_a_host_names_twice_counts_once(
+    leases: LeaseTable, clock: ManualClock
+) -> None:
+    twice = host("h-1")
+    twice.journal_ids.extend(["j-1", "j-1"])
+    leases.register(twice)
+    leases.register(twice)
+    taker = host("h-2")
+    taker.journal_ids.append("j-1")
+    leases.register(taker)
+    assert live_journals(leases) == {"h-1": [], "h-2": ["j-1"]}
+    clock.now += 10
+    assert live_hosts(leases) == []
+
+
 def test_renewing_a_lease_extends_it_without_a_new_revision(
     leases: LeaseTable, clock: ManualClock
 ) -> None:
