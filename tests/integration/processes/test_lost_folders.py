@@ -32,7 +32,6 @@ edges:
 # What processes keep on their machine. docs/storage.md says why none of it is missed.
 LOCAL = {
     "private/hosts.json",
-    "private/journal-owners.json",
     "private/keyring.lock",
     "private/log.jsonl",
     "private/traces.db",
