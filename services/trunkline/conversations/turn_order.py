@@ -85,6 +85,9 @@ class TurnOrder:
         self._first: dict[str, Ticket] = {}
         # A removal waits for the taking of its ticket, which a canceled turn does not stop.
         self._taking: dict[Turn, asyncio.Task[Ticket]] = {}
+        # A turn that is tried again waits for the removal of the ticket of its first try.
+        self._removing: dict[Turn, asyncio.Event] = {}
+        self._has_left_tickets = False
         self._closing = asyncio.Event()
 
     async def load(self) -> None:
@@ -162,7 +165,14 @@ class TurnOrder:
         for turn in self._turns.values():
             self._local.discard(turn)
 
+    @property
+    def has_left_tickets(self) -> bool:
+        """Return whether tickets of turns that are over could not be removed before the close."""
+        return self._has_left_tickets
+
     async def _take(self, turn: Turn) -> Ticket:
+        if removing := self._removing.get(turn):
+            await removing.wait()
         ticket = await self._store.take_ticket(turn)
         if self._turns.get(turn.task_id) == turn:
             self._note(ticket)
@@ -180,28 +190,40 @@ class TurnOrder:
         self._local.add(ticket)
 
     async def _remove(self, turn: Turn) -> None:
-        backoff = Backoff(limit_s=_LONGEST_PAUSE_S)
         try:
             if taking := self._taking.get(turn):
                 await asyncio.wait([taking])
-            while True:
+            # The same turn may have been tried again.
+            if self._turns.get(turn.task_id) != turn:
+                removed = self._removing[turn] = asyncio.Event()
                 try:
-                    await self._store.remove_ticket(turn.task_id, turn.number)
-                except FencedError:
-                    return
-                except JournalUnavailableError as error:
-                    logger.warning("conversation.not_ended", extra={"problem": error.problem})
-                else:
-                    return
-                if self._closing.is_set():
-                    return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next_s()):
-                        await self._closing.wait()
+                    await self._remove_ticket(turn)
+                finally:
+                    del self._removing[turn]
+                    removed.set()
         finally:
             # A later turn of the task may have a ticket by now.
             if turn.task_id not in self._turns:
                 self._local.discard(turn)
+
+    async def _remove_ticket(self, turn: Turn) -> None:
+        backoff = Backoff(limit_s=_LONGEST_PAUSE_S)
+        # A turn that is tried again needs its ticket.
+        while self._turns.get(turn.task_id) != turn:
+            try:
+                await self._store.remove_ticket(turn.task_id, turn.number)
+            except FencedError:
+                return
+            except JournalUnavailableError as error:
+                logger.warning("conversation.not_ended", extra={"problem": error.problem})
+            else:
+                return
+            if self._closing.is_set():
+                self._has_left_tickets = True
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next_s()):
+                    await self._closing.wait()
 
     async def _list_ahead(self, ticket: Ticket) -> list[Ticket] | None:
         """Return the tickets with lower places, or None if the ticket itself is gone."""

@@ -218,6 +218,21 @@ class TaskExecutions:
         runner.add_done_callback(lambda _: self._on_runner_done(execution))
         return runner
 
+    async def stop_creation(self, task_id: str, account: str) -> None:
+        """Give up a task of an account that is not written yet, or wait until it is written."""
+        execution = self.find(task_id)
+        if execution is None or execution.created is None or execution.created.done():
+            return
+        turn = execution.turn
+        # Without a gate, the code runs before the task is written.
+        if turn is None or turn.account != account or execution.gate is None:
+            return
+        if turn.exists:
+            await asyncio.wait([execution.created])
+        elif execution.runner is not None:
+            execution.stop()
+            await execution.released.wait()
+
     def release(self, execution: TaskExecution) -> None:
         """Let the next execution of the task begin. Repeating this is harmless."""
         execution.state = ExecutionState.RELEASED

@@ -397,6 +397,7 @@ class TaskHost:
             host = await self.journals.acquire(task_id, account)
         except TaskEndedError as error:
             raise TaskNotCancelableError(task_id, error.state) from None
+        await host.executions.stop_creation(task_id, account)
         row = await host.get_account_row(task_id, account)
         execution = host.executions.find(task_id)
         if execution is None:

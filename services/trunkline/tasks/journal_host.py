@@ -131,6 +131,11 @@ class JournalHost:
         await self.terminator.drain(grace_s, lost=self.lost)
 
     @property
+    def has_left_tickets(self) -> bool:
+        """Return whether tickets are left, which hold up conversations until a takeover."""
+        return self._memory.order.has_left_tickets
+
+    @property
     def needed_agents(self) -> frozenset[str]:
         """The agents of the unfinished tasks if no task runs, else an empty set."""
         rows = self.journal.list_unfinished()
@@ -149,15 +154,16 @@ class JournalHost:
     async def close(self, *, for_takeover: bool = False) -> None:
         """Close the journal and the memory.
 
-        Another host takes it over if its tasks need agents that don't run here, or if
-        `for_takeover`.
+        Another host takes it over if its tasks need agents that don't run here, if its tickets
+        hold up conversations, or if `for_takeover`.
         """
         await self._memory.close()
         with contextlib.suppress(TrunklineError):
             missing_agents = {
                 row.agent for row in self.journal.list_unfinished()
             } - self._agents.keys()
-            await self.journal.close(for_takeover=for_takeover or bool(missing_agents))
+            is_needed = bool(missing_agents) or self.has_left_tickets
+            await self.journal.close(for_takeover=for_takeover or is_needed)
 
     def _expire(self, task_id: str) -> None:
         """Fail a task whose deadline has passed."""

@@ -87,7 +87,7 @@ class ServedJournals:
         if self._polling is not None:
             self._polling.cancel()
         await self.primary.__aexit__(exc_type, exc, traceback)
-        if self._is_leaving:
+        if self._is_leaving or self.primary.has_left_tickets:
             await self.primary.close(for_takeover=True)
         await self._group.__aexit__(exc_type, exc, traceback)
 

@@ -305,9 +305,11 @@ class SubmitHandler:
             execution, partial(self._open_turn, agent, execution, row, message, submission, opened)
         )
         await _wait_for_first([opened, runner])
-        if not opened.done():
-            raise TaskEndedError(row.task_id, "being ended")
-        return opened.result()
+        if opened.done():
+            return opened.result()
+        if execution.termination is None:
+            raise PeerUnavailableError("this host", "it is shutting down; send the message again")
+        raise TaskEndedError(row.task_id, "being ended")
 
     async def _admit(
         self,

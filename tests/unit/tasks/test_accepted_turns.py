@@ -16,7 +16,13 @@ from trunkline.conversations.memory import AgentMemory
 from trunkline.conversations.sqlite import SqliteConversations, open_sqlite_memory
 from trunkline.conversations.store import ConversationKey, Ticket, Turn
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
-from trunkline.errors import JournalUnavailableError, PeerTimeoutError
+from trunkline.errors import (
+    JournalUnavailableError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+)
+from trunkline.journal.sqlite import SqliteCatalog
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -34,6 +40,7 @@ class HeldConversations(SqliteConversations):
         super().__init__(path, journal="journal.db")
         self.is_asked = asyncio.Event()
         self.may_store = asyncio.Event()
+        self.is_removing = asyncio.Event()
         self.error: JournalUnavailableError | None = None
 
     async def take_ticket(self, turn: Turn) -> Ticket:
@@ -42,6 +49,12 @@ class HeldConversations(SqliteConversations):
         if self.error is not None:
             raise self.error
         return await super().take_ticket(turn)
+
+    async def remove_ticket(self, task_id: str, number: int) -> None:
+        self.is_removing.set()
+        if self.error is not None:
+            raise self.error
+        await super().remove_ticket(task_id, number)
 
 
 async def answer_or_ask(task: TaskContext) -> str | None:
@@ -150,6 +163,78 @@ async def test_a_deadline_that_passes_before_the_ticket_is_stored_leaves_no_tick
         ended = await host.wait_turn(await begin(host, "next"))
         assert ended.task.status.state == State.TASK_STATE_COMPLETED
         await until_no_tickets(held)
+
+
+async def test_a_turn_that_is_tried_again_keeps_its_ticket(tmp_path: Path) -> None:
+    async with open_host(tmp_path) as (_, held):
+        order = TurnOrder(held, LocalTurns())
+        turn = Turn(KEY, "journal1-a", 1)
+        held.may_store.set()
+        held.error = JournalUnavailableError("tickets", "the database is away")
+        with pytest.raises(JournalUnavailableError):
+            await order.take_ticket(turn)
+        removal = order.end_turn(turn.task_id)
+        assert removal is not None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(removal)
+            await held.is_removing.wait()
+            held.error = None
+            group.create_task(order.take_ticket(turn))
+        assert [ticket.turn for ticket in await held.list_tickets(KEY)] == [turn]
+
+
+async def test_a_cancel_of_a_message_that_waits_for_its_ticket_stops_it(tmp_path: Path) -> None:
+    submission = message_service_pb2.Submission()
+    async with open_host(tmp_path) as (host, held):
+        submission.task_id = host.journal.new_task_id()
+        async with asyncio.TaskGroup() as group:
+            submit = group.create_task(begin(host, "hello", submission))
+            await held.is_asked.wait()
+            submit.cancel()
+        with pytest.raises(TaskNotFoundError):
+            await host.cancel(submission.task_id, account="anonymous")
+        held.may_store.set()
+        ended = await host.wait_turn(await begin(host, "next"))
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED
+        assert await count(host) == 1
+        await until_no_tickets(held)
+
+
+async def test_an_answer_that_a_drain_stops_can_be_sent_again(tmp_path: Path) -> None:
+    async with open_host(tmp_path) as (host, held):
+        held.may_store.set()
+        task_id = await begin(host, "ask")
+        await host.wait_turn(task_id)
+        await until_no_tickets(held)
+        held.may_store.clear()
+        held.is_asked.clear()
+
+        async def answer() -> None:
+            with pytest.raises(PeerUnavailableError, match="shutting down"):
+                await begin(host, "this", message_id="m-2", task_id=task_id)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(answer())
+            await held.is_asked.wait()
+            await host.drain(0)
+            held.may_store.set()
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_journal_whose_tickets_could_not_be_removed_is_left_for_a_takeover(
+    tmp_path: Path, is_away: bool
+) -> None:
+    async with open_host(tmp_path) as (host, held):
+        held.may_store.set()
+        task_id = await begin(host, "ask")
+        await host.wait_turn(task_id)
+        await until_no_tickets(held)
+        await begin(host, "this", message_id="m-2", task_id=task_id)
+        if is_away:
+            held.error = JournalUnavailableError("tickets", "the database is away")
+        await host.wait_turn(task_id)
+    (orphan,) = await SqliteCatalog(tmp_path).find_orphans()
+    assert orphan.was_released is not is_away
 
 
 async def until_no_tickets(held: HeldConversations) -> None:
