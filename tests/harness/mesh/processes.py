@@ -311,11 +311,11 @@ async def running_services(
         for name in services.processes:
             if name != "registry":
                 await services.ready(name)
-        await _until_listed(services.http_url, *agents, *(others or ()))
+        await until_listed(services.http_url, *agents, *(others or ()))
         yield services
 
 
-async def _until_listed(url: str, *agents: str) -> None:
+async def until_listed(url: str, *agents: str) -> None:
     """Wait until the bridge has heard from the registry of these agents, which are ready."""
     async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=START_TIMEOUT_S) as client:
         for name in agents:

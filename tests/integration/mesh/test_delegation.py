@@ -13,7 +13,7 @@ from harness.a2a.sse_client import call, user_message
 from harness.mesh.command_line import run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import mesh_authority
-from harness.mesh.processes import Services, open_services
+from harness.mesh.processes import Services, open_services, until_listed
 from trunkline.core.identity import Identity, Role
 from trunkline.core.identity.certificates import create_key
 from trunkline.core.identity.folder import IdentityFolder
@@ -64,6 +64,7 @@ async def start_all(services: Services, folder: Path) -> None:
         await services.launch(name, *words, environment=identity)
     for name, *_ in roles:
         await services.ready(name)
+    await until_listed(services.http_url, "supervisor", "apples")
 
 
 async def send(url: str, text: str, task_id: str = "") -> dict[str, Any]:
