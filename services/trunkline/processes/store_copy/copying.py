@@ -43,6 +43,7 @@ from trunkline.journal.artifacts.postgres.chunks import DamagedContentError
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.clock import Clock, ClockReading
 from trunkline.journal.postgres.lease_clock import read_lease_clock
+from trunkline.journal.sqlite import JOURNAL_FOLDER
 from trunkline.journal.sqlite.schema import (
     SCHEMA_VERSION,
     create_copy,
@@ -50,14 +51,14 @@ from trunkline.journal.sqlite.schema import (
     read_ownership,
     read_version,
 )
+from trunkline.processes.data_folder import list_journals
+from trunkline.processes.database import DATABASE_FOLDER
 from trunkline.processes.store_copy.tables import (
     CHECKPOINT_COPIES,
     CHECKPOINTS,
     IDENTITY,
-    JOURNAL_FOLDER,
     JOURNAL_TABLES,
     MESSAGES_FILE,
-    OTHER_FOLDER,
     OTHERS,
     PASSING,
     SELECT_OTHER_SMALL_FILES,
@@ -207,10 +208,10 @@ async def copy_to_database(
         raise ConfigurationError(str(folder), problem)
     await migrate(database)
     report = CopyReport()
-    paths = _list_files(folder, f"{JOURNAL_FOLDER}/*.db")
+    paths = list_journals(folder)
     with contextlib.ExitStack() as locks:
         if must_be_stopped:
-            for path in (*paths, *_list_files(folder, MESSAGES_FILE)):
+            for path in (*paths, *filter(Path.exists, [folder / MESSAGES_FILE])):
                 locks.enter_context(contextlib.closing(FileLock.acquire(path)))
         async with _connect(database) as connection, connection.transaction():
             await _require_empty(database, connection)
@@ -441,7 +442,7 @@ async def _copy_small_files_out(
         write_private_file(folder / PRIVATE_FOLDER / path, content)
         report.add("small files", 1)
     for path, content in await connection.fetch(SELECT_SMALL_FILES, [IDENTITY]):
-        write_private_file(folder / OTHER_FOLDER / path, content)
+        write_private_file(folder / DATABASE_FOLDER / path, content)
         report.add("records of identity", 1)
 
 
@@ -450,7 +451,7 @@ async def _copy_small_files_in(
 ) -> None:
     private = folder / PRIVATE_FOLDER
     places = [("small files", private, name) for name in SMALL_FILES]
-    for kind, root, name in (*places, ("records of identity", folder / OTHER_FOLDER, IDENTITY)):
+    for kind, root, name in (*places, ("records of identity", folder / DATABASE_FOLDER, IDENTITY)):
         place = root / name
         found = [place] if place.is_file() else sorted(place.rglob("*"))
         for path in found:
@@ -467,7 +468,7 @@ async def _copy_others_out(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     """Copy the tables that have no file in a data directory, each in PostgreSQL's form."""
-    others = folder / OTHER_FOLDER
+    others = folder / DATABASE_FOLDER
     create_private_folder(others)
     versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
     (others / _VERSIONS).write_text(versions)
@@ -482,7 +483,7 @@ async def _copy_others_out(
 async def _copy_others_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
-    others = folder / OTHER_FOLDER
+    others = folder / DATABASE_FOLDER
     if not (others / _VERSIONS).exists():
         return
     versions = json.loads((others / _VERSIONS).read_text())
@@ -567,10 +568,6 @@ def _create(path: Path, schema: Schema | None = None) -> Iterator[sqlite3.Connec
             schema.prepare(connection, path)
         with transaction(connection):
             yield connection
-
-
-def _list_files(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(pattern))
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

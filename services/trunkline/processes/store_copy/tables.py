@@ -11,12 +11,12 @@ from typing import Any, Final, TypeAlias
 from trunkline.conversations.sqlite import CHECKPOINT_TABLES, CONVERSATION_FILE, CONVERSATION_TABLES
 from trunkline.core.database import Schema
 from trunkline.core.private_files import PRIVATE_FOLDER
+from trunkline.journal.sqlite import JOURNAL_FOLDER
 from trunkline.messages.postgres_tables import choose_partition
 from trunkline.messages.sqlite_tables import SCHEMA as MESSAGE_TABLES
 from trunkline.tasks.usage_store import USAGE_TABLES
 from trunkline.tools.used_approvals import APPROVAL_TABLES
 
-JOURNAL_FOLDER: Final = "journals"
 MESSAGES_FILE: Final = f"{PRIVATE_FOLDER}/messages.db"
 # The folders of small files that have a file of their own in a data directory.
 _APPROVALS: Final = ("used-approvals", "continuations")
@@ -302,10 +302,8 @@ SHARED_FILES: Final = (
 )
 """The files that all processes of a data directory share."""
 
-OTHER_FOLDER: Final = "postgresql"
-"""The folder of a backup with what no file of a data directory has."""
 IDENTITY: Final = "identity"
-"""The folder of the records of processes that joined, which is below `postgresql` in a backup."""
+"""The folder of the records of processes that joined. In a backup it is in DATABASE_FOLDER."""
 SMALL_FILES: Final = ("remote-cards", "tool-sign-ins", "webhook.secret", "workflows")
 """The small files, and folders of them, that are below `private` in a data directory."""
 SELECT_SMALL_FILES: Final = (
