@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -14,6 +15,10 @@ import pytest
 
 from harness.journal.builders import TASK, append, created, group, row, stored
 from harness.journal.postgres_server import CuttableProxy, PostgresServer, new_database
+from harness.polling import wait_for
+from trunkline.conversations.postgres import open_postgres_memory
+from trunkline.conversations.store import ConversationKey, StoredCheckpoint, ThreadKey
+from trunkline.core import backoff as backoff_module
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
@@ -556,3 +561,34 @@ async def take_free_connections(
     with suppress(asyncpg.TooManyConnectionsError):
         while True:
             taken.append(await asyncpg.connect(url))
+
+
+async def test_a_turn_waits_for_its_state_for_as_long_as_the_server_is_away(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = ThreadKey("graph/task")
+    saved = StoredCheckpoint("1", None, "msgpack", b"state", b"{}", [])
+    async with PostgresDatabase(server.url) as database:
+        store = await PostgresCatalog(database).open("patient")
+        memory = await open_postgres_memory(database, store.id, store.epoch)
+        await memory.checkpoints.put(thread, saved)
+        # An hour passes between two looks at the clock.
+        looks = 0
+
+        def look() -> float:
+            nonlocal looks
+            looks += 1
+            return looks * 3600.0
+
+        monkeypatch.setattr(backoff_module, "time", SimpleNamespace(monotonic=look))
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(JournalUnavailableError):
+            await memory.conversations.list_tickets(ConversationKey("a", "c", "b"))
+        looks = 0
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            found = tasks.create_task(memory.checkpoints.find(thread))
+            await wait_for(lambda: looks > 4)
+            await asyncio.to_thread(server.start)
+        assert found.result() == saved
+        await memory.close()
+        await store.close()

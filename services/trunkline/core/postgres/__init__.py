@@ -10,7 +10,7 @@ from trunkline.core.postgres.database import (
     PostgresDatabase,
     begin,
 )
-from trunkline.core.postgres.retries import PATIENCE_S, FinalError, retry_while_away
+from trunkline.core.postgres.retries import PATIENCE_S, retry_while_away
 from trunkline.core.postgres.schema import Schema
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "PATIENCE_S",
     "UNREPLICATED",
     "Connection",
-    "FinalError",
     "PostgresDatabase",
     "Schema",
     "begin",

@@ -12,10 +12,10 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import asyncpg
 
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres.retries import FinalError, is_passing
+from trunkline.core.postgres.retries import build_error
 from trunkline.core.postgres.schema import Schema
 from trunkline.core.settings.postgres_url import describe_postgres_url
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 logger = logging.getLogger(__name__)
 
@@ -117,16 +117,16 @@ class PostgresDatabase:
         """Wait until the database accepts connections.
 
         Raises:
-            JournalUnavailableError: it refuses the user, the password or the name of the database.
+            JournalUnusableError: it refuses the user, the password or the name of the database.
         """
         backoff = Backoff()
         is_reported = False
         while True:
             try:
                 connection = await self.connect()
+            except JournalUnusableError:
+                raise
             except JournalUnavailableError as error:
-                if not is_passing(error):
-                    raise
                 if not is_reported:
                     extra = {"database": self.name, "problem": error.problem}
                     logger.warning("database.awaited", extra=extra)
@@ -140,14 +140,14 @@ class PostgresDatabase:
         """Create or check the tables of a store once in this process.
 
         Raises:
-            JournalUnavailableError: the tables are of another version, or the role may not create
+            JournalUnusableError: the tables are of another version, or the role may not create
                 them.
         """
         async with self._preparing:
             if schema.part in self._prepared:
                 return
             if problem := await self.run(schema.prepare):
-                raise JournalUnavailableError(self.name, problem) from FinalError()
+                raise JournalUnusableError(self.name, problem)
             self._prepared.add(schema.part)
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
@@ -203,8 +203,7 @@ class PostgresDatabase:
             yield
         except ERRORS as error:
             self.adapt(error)
-            problem = str(error) or type(error).__name__
-            raise JournalUnavailableError(self.name, problem) from error
+            raise build_error(self.name, error) from error
 
     def adapt(self, error: BaseException) -> bool:
         """Return whether a statement that failed should be tried again on a new connection.
