@@ -25,7 +25,7 @@ from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.catalog import JournalCatalog, OrphanedJournal
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import SqliteCatalog
+from trunkline.journal.sqlite import JOURNAL_FOLDER, SqliteCatalog
 from trunkline.journal.store import JournalReader, JournalStore
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class HostJournals:
     def __init__(self, settings: Settings, database: "PostgresDatabase | None") -> None:
         """Use the database, or without one the files of the data directory."""
         self._database = database
-        self._folder = settings.data_dir / "journals"
+        self._folder = settings.data_dir / JOURNAL_FOLDER
         self._settings = settings
         self._family = ""
         self._local_turns = LocalTurns()

@@ -20,6 +20,8 @@ from trunkline.journal.sqlite.inspection import (
 )
 from trunkline.journal.sqlite.store import SqliteStore
 
+JOURNAL_FOLDER: Final = "journals"
+"""The folder of the journals in a data directory."""
 _SUFFIX: Final = ".db"
 
 
