@@ -62,8 +62,10 @@ _COUNT: Final = " ".join(
 _RANK: Final = " ".join(
     (
         _ASKED,
-        ", weighed AS MATERIALIZED (SELECT query, ln(1 + (SELECT count(*) FROM trunkline_passages) / "
-        "((SELECT count(*) FROM trunkline_passages WHERE words @@ query) + 0.5)) AS weight FROM asked) "
+        ", weighed AS MATERIALIZED (SELECT query, ln(1 + "
+        "(SELECT count(*) FROM trunkline_passages) / "
+        "((SELECT count(*) FROM trunkline_passages WHERE words @@ query) + 0.5)) AS weight "
+        "FROM asked) "
         "SELECT id, sum(weight * ts_rank('{0.25, 0.25, 0.75, 1.0}', words, query, 1)) AS relevance "
         "FROM weighed JOIN trunkline_passages ON words @@ query "
         "GROUP BY id ORDER BY relevance DESC, id LIMIT $2",
