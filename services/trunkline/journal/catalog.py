@@ -1,9 +1,14 @@
 """The interface to the journals that hosts share: their names, their owners, and takeover."""
 
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+from trunkline.core.runtime import run_with_late_cancel
 from trunkline.journal.store import JournalStore
+
+_Store = TypeVar("_Store", bound=JournalStore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +106,16 @@ class JournalCatalog(Protocol):
             JournalUnavailableError: a process has it open.
         """
         ...
+
+
+async def open_or_release(opening: Coroutine[Any, Any, _Store]) -> _Store:
+    """Return the journal that a catalog opens. If the caller is canceled, release it again."""
+
+    async def release(task: asyncio.Task[_Store | Exception]) -> None:
+        # Neither a thread nor a claim can be canceled.
+        await asyncio.wait([task])
+        opened = task.result()
+        if not isinstance(opened, Exception):
+            await opened.close(for_takeover=opened.was_lost)
+
+    return await run_with_late_cancel(opening, release)

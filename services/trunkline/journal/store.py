@@ -7,7 +7,7 @@ Another kind of store implements both.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from trunkline.core.task_states import TERMINAL, StateValue
 from trunkline.errors import JournalUnavailableError
@@ -45,6 +45,26 @@ class TaskRow(NamedTuple):
     def is_ended(self) -> bool:
         """The task is in a terminal state, so it gets no further events."""
         return self.state in TERMINAL
+
+    def at_stage(self, stage: int, last: int | None) -> "TaskRow":
+        """Return a stored row as it is now.
+
+        Most commits do not update the stored head, so `last` is the last sequence of a task that
+        has not ended.
+        """
+        if stage != TaskStage.READABLE:
+            return self._replace(first_available=self.head + 1)
+        return self if last is None or last == self.head else self._replace(head=last)
+
+
+TASK_COLUMNS: Final = ", ".join(TaskRow._fields[:-1])
+"""The columns of tasks in every store: the fields of `TaskRow`, but `first_available`."""
+UNPROVEN_ALIAS_NS: Final = 24 * 60 * 60 * 1_000_000_000
+"""The age at which an alias is deleted whose task should be in its journal but does not exist.
+
+An alias is bound before its task is created, which may fail. Each alias is examined once: the
+column `unproven_ns`, the journal's age at the binding, is then NULL.
+"""
 
 
 class TaskStage(IntEnum):
@@ -150,6 +170,26 @@ class CommitGroup:
     """The new webhooks. A webhook that is deleted is None."""
 
     @property
+    def created_rows(self) -> list[TaskRow]:
+        """The rows of created tasks at the end of the commit."""
+        return [self.changed.get(task_id, row) for task_id, row in self.created.items()]
+
+    @property
+    def updated_rows(self) -> list[TaskRow]:
+        """The changed rows of tasks that existed before the commit."""
+        return [row for task_id, row in self.changed.items() if task_id not in self.created]
+
+    @property
+    def stored_webhooks(self) -> list[WebhookRow]:
+        """The webhooks that are new or changed."""
+        return [row for row in self.webhooks.values() if row is not None]
+
+    @property
+    def deleted_webhooks(self) -> list[WebhookKey]:
+        """The keys of the webhooks that are deleted."""
+        return [key for key, row in self.webhooks.items() if row is None]
+
+    @property
     def is_empty(self) -> bool:
         """The group contains nothing to write. Rows and keys are never written without batches."""
         return not (self.batches or self.aliases or self.webhooks)
@@ -164,6 +204,20 @@ class TaskFilter:
     context_id: str = ""
     state: StateValue | None = None
     status_after_ns: int | None = None
+
+    def list_conditions(self) -> dict[str, object]:
+        """Return the columns and operators of the fields that are set, each with its value.
+
+        Without the others, a database can use an index.
+        """
+        conditions = {
+            "account =": self.account,
+            "agent =": self.agent or None,
+            "context_id =": self.context_id or None,
+            "state =": self.state,
+            "status_time_ns >=": self.status_after_ns,
+        }
+        return {text: value for text, value in conditions.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +323,11 @@ class JournalStore(CommittedTasks, Protocol):
     @property
     def epoch(self) -> int:
         """The fencing token of the owner. Each takeover increases it, and other openings may."""
+        ...
+
+    @property
+    def was_lost(self) -> bool:
+        """The previous owner did not release the journal."""
         ...
 
     @property

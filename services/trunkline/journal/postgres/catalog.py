@@ -1,6 +1,5 @@
 """The journals in one PostgreSQL database, shared by the hosts of many machines."""
 
-import asyncio
 import math
 import os
 import secrets
@@ -9,10 +8,9 @@ import string
 from typing import TYPE_CHECKING, Final
 
 from trunkline.core.postgres import PostgresDatabase
-from trunkline.core.runtime import run_with_late_cancel
 from trunkline.core.task_states import INTERRUPTED
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.catalog import OrphanedJournal
+from trunkline.journal.catalog import OrphanedJournal, open_or_release
 from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.store import PostgresStore
 from trunkline.journal.postgres.tables import JOURNALS
@@ -84,11 +82,11 @@ class PostgresCatalog:
 
     async def open(self, name: str) -> PostgresStore:
         """Open a journal, or create it; see `JournalCatalog`."""
-        return await self._open(name, may_create=True)
+        return await open_or_release(self._claim(name, may_create=True))
 
     async def take_over(self, name: str) -> PostgresStore:
         """Open a journal whose lease has expired; see `JournalCatalog`."""
-        return await self._open(name, may_create=False)
+        return await open_or_release(self._claim(name, may_create=False))
 
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals whose leases are over; see `JournalCatalog`."""
@@ -153,15 +151,6 @@ class PostgresCatalog:
                     " ".join(("DELETE FROM", table, "WHERE journal_id = $1")), row["journal_id"]
                 )
         return True
-
-    async def _open(self, name: str, *, may_create: bool) -> PostgresStore:
-        async def release(opening: asyncio.Task[PostgresStore | Exception]) -> None:
-            await asyncio.wait([opening])
-            opened = opening.result()
-            if isinstance(opened, PostgresStore):
-                await opened.close(for_takeover=opened.was_lost)
-
-        return await run_with_late_cancel(self._claim(name, may_create=may_create), release)
 
     async def _claim(self, name: str, *, may_create: bool) -> PostgresStore:
         database = await self._prepare()

@@ -12,13 +12,13 @@ from trunkline.journal.events import parse_header
 from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.tables import JOURNALS
 from trunkline.journal.store import (
+    TASK_COLUMNS,
     AliasName,
     LeaseState,
     StoredFold,
     TaskFilter,
     TaskPage,
     TaskRow,
-    TaskStage,
     WebhookRow,
 )
 
@@ -29,14 +29,13 @@ _PAGE_BATCHES: Final = 64
 # A list says no larger number of rows, because to count them would read all of them.
 _MAX_TOTAL: Final = 10_000
 
-# In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
-# not ended. Most commits do not update the head in its row.
-_TASK_COLUMNS: Final = (
-    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
-    "parent_task_id, head, metadata, ended_ns, stage, "
-    "CASE WHEN ended_ns = 0 THEN "
-    "(SELECT max(sequence) FROM trunkline_events AS e WHERE e.task_id = trunkline_tasks.task_id) "
-    "END AS last"
+_SELECT_TASKS: Final = " ".join(
+    (
+        "SELECT",
+        TASK_COLUMNS,
+        ", stage, CASE WHEN ended_ns = 0 THEN (SELECT max(sequence) FROM trunkline_events AS e "
+        "WHERE e.task_id = trunkline_tasks.task_id) END AS last FROM trunkline_tasks WHERE",
+    )
 )
 
 
@@ -122,7 +121,9 @@ class PostgresTasks:
         self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return a page of rows; see `CommittedTasks`."""
-        where, values = _filter_conditions(task_filter, first=2)
+        conditions = task_filter.list_conditions()
+        where = " AND ".join(f"{text} ${at}" for at, text in enumerate(conditions, start=2))
+        values = list(conditions.values())
         count = (
             "SELECT count(*) FROM (SELECT 1 FROM trunkline_tasks WHERE",
             self._is_ours,
@@ -143,7 +144,7 @@ class PostgresTasks:
         return TaskPage(rows, total[0] if total else 0)
 
     async def _select_tasks(self, rest: str, *values: object) -> list[TaskRow]:
-        query = ("SELECT", _TASK_COLUMNS, "FROM trunkline_tasks WHERE", self._is_ours, "AND", rest)
+        query = (_SELECT_TASKS, self._is_ours, "AND", rest)
         rows = await self._database.fetch(" ".join(query), self._journal_id, *values)
         return [_parse_task(row) for row in rows]
 
@@ -180,10 +181,7 @@ class PostgresReader(PostgresTasks):
 
 def _parse_task(columns: "asyncpg.Record") -> TaskRow:
     *stored, stage, last = columns
-    row = TaskRow(*stored)
-    if stage != TaskStage.READABLE:
-        return row._replace(first_available=row.head + 1)
-    return row if last is None or last == row.head else row._replace(head=last)
+    return TaskRow(*stored).at_stage(stage, last)
 
 
 def _begins_at(batch: bytes, sequence: int) -> bool:
@@ -192,17 +190,3 @@ def _begins_at(batch: bytes, sequence: int) -> bool:
         return parse_header(batch).first_sequence == sequence
     except (DecodeError, TypeError):
         return False
-
-
-def _filter_conditions(task_filter: TaskFilter, *, first: int) -> tuple[str, list[object]]:
-    """Return the conditions and values of a filter. `first` is the number of the first value."""
-    columns = {
-        "account =": task_filter.account,
-        "agent =": task_filter.agent or None,
-        "context_id =": task_filter.context_id or None,
-        "state =": task_filter.state,
-        "status_time_ns >=": task_filter.status_after_ns,
-    }
-    present = {text: value for text, value in columns.items() if value is not None}
-    texts = [f"{text} ${number}" for number, text in enumerate(present, start=first)]
-    return " AND ".join(texts), list(present.values())

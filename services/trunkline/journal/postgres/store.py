@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from trunkline.core.database.process import boot_id
 from trunkline.core.postgres import Connection, PostgresDatabase, begin
+from trunkline.core.postgres.columns import split_columns
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading, since_boot_ns
 from trunkline.journal.events import parse_header
@@ -29,6 +30,7 @@ from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.reader import PostgresTasks
 from trunkline.journal.postgres.writer import FENCE, Fence, PostgresWriter
 from trunkline.journal.store import (
+    UNPROVEN_ALIAS_NS,
     CommitGroup,
     KeyClaimedError,
     OrphanedChild,
@@ -36,13 +38,10 @@ from trunkline.journal.store import (
     SubmissionKey,
     TaskRow,
     TaskStage,
-    WebhookKey,
-    WebhookRow,
 )
 
 logger = logging.getLogger(__name__)
 
-_UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 # The number of expired keys that a renewal deletes.
 _EXPIRED_KEYS: Final = 1000
 # The shortest time for a renewal.
@@ -115,7 +114,6 @@ class PostgresStore(PostgresTasks):
         self.id: str = journal_id
         self.epoch: int = epoch
         self.was_lost: bool = was_lost
-        """The previous owner did not release the journal."""
         self.clock: Clock = Clock(ClockReading())
         self._writer = PostgresWriter(database, journal_id, epoch, writes)
         self._is_closed = False
@@ -292,9 +290,7 @@ class PostgresStore(PostgresTasks):
                 age_ns,
                 _EXPIRED_KEYS,
             )
-            # An alias is bound before its task is created, which may fail. Each alias is examined
-            # once: `unproven_ns`, the journal's age at the binding, is then NULL.
-            values = (self.id, age_ns - _UNPROVEN_LIFE_NS)
+            values = (self.id, age_ns - UNPROVEN_ALIAS_NS)
             await connection.execute(
                 "DELETE FROM trunkline_aliases WHERE journal_id = $1 AND unproven_ns <= $2 "
                 "AND task_id LIKE journal_id || '-%' AND NOT EXISTS "
@@ -401,33 +397,19 @@ class PostgresStore(PostgresTasks):
         )
         if not (group.created or group.changed or group.keys):
             return bool(await connection.fetchval(_COMMIT_EVENTS, *fence, *events))
-        created = [group.changed.get(task_id, row) for task_id, row in group.created.items()]
-        changed = [row for task_id, row in group.changed.items() if task_id not in group.created]
+        changed = [
+            (row.task_id, row.state, row.status_time_ns, row.head, row.metadata, row.ended_ns)
+            for row in group.updated_rows
+        ]
+        keys = [(key.key, key.content_hash, key.task_id, key.expires_ns) for key in group.keys]
         held = await connection.fetchval(
             _COMMIT_TASKS,
             *fence,
             *events,
-            [row.task_id for row in created],
-            [row.context_id for row in created],
-            [row.account for row in created],
-            [row.agent for row in created],
-            [row.state for row in created],
-            [row.status_time_ns for row in created],
-            [row.create_time_ns for row in created],
-            [row.parent_task_id for row in created],
-            [row.head for row in created],
-            [row.metadata for row in created],
-            [row.ended_ns for row in created],
-            [row.task_id for row in changed],
-            [row.state for row in changed],
-            [row.status_time_ns for row in changed],
-            [row.head for row in changed],
-            [row.metadata for row in changed],
-            [row.ended_ns for row in changed],
-            [key.key for key in group.keys],
-            [key.content_hash for key in group.keys],
-            [key.task_id for key in group.keys],
-            [key.expires_ns for key in group.keys],
+            # In the order of the fields.
+            *split_columns(group.created_rows, 11),
+            *split_columns(changed, 6),
+            *split_columns(keys, 4),
         )
         return bool(held)
 
@@ -448,12 +430,10 @@ class PostgresStore(PostgresTasks):
                         for record in group.aliases
                     ],
                 )
-            await self._write_webhooks(connection, group.webhooks)
+            await self._write_webhooks(connection, group)
         return True
 
-    async def _write_webhooks(
-        self, connection: Connection, changed: Mapping[WebhookKey, WebhookRow | None]
-    ) -> None:
+    async def _write_webhooks(self, connection: Connection, group: CommitGroup) -> None:
         """Store or delete webhooks. A new one gets the next number, which is their order."""
         await connection.executemany(
             "INSERT INTO trunkline_webhooks (journal_id, task_id, config_id, state, content, "
@@ -464,13 +444,12 @@ class PostgresStore(PostgresTasks):
             "DO UPDATE SET state = excluded.state, content = excluded.content",
             [
                 (self.id, row.task_id, row.config_id, row.state, row.content)
-                for row in changed.values()
-                if row is not None
+                for row in group.stored_webhooks
             ],
         )
         await connection.executemany(
             "DELETE FROM trunkline_webhooks WHERE task_id = $1 AND config_id = $2",
-            [key for key, row in changed.items() if row is None],
+            group.deleted_webhooks,
         )
 
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from trunkline.core.database import Synchronous
 from trunkline.core.encryption import Keyring
-from trunkline.core.runtime import run_with_late_cancel
-from trunkline.journal.catalog import OrphanedJournal
+from trunkline.journal.catalog import OrphanedJournal, open_or_release
 from trunkline.journal.sqlite.inspection import (
     delete_if_empty,
     find_orphaned_journals,
@@ -109,11 +108,4 @@ class SqliteCatalog:
                 self.path(name), synchronous=self._synchronous, keyring=self._keyring()
             )
 
-        async def release(opening: asyncio.Task[SqliteStore | Exception]) -> None:
-            # A thread can't be canceled.
-            await asyncio.wait([opening])
-            opened = opening.result()
-            if isinstance(opened, SqliteStore):
-                await opened.close(for_takeover=opened.was_lost)
-
-        return await run_with_late_cancel(asyncio.to_thread(work), release)
+        return await open_or_release(asyncio.to_thread(work))

@@ -7,22 +7,16 @@ from typing import Any, Final
 
 from trunkline.journal.sqlite.row_cipher import RowCipher, webhook_place
 from trunkline.journal.store import (
+    TASK_COLUMNS,
+    UNPROVEN_ALIAS_NS,
     AliasRecord,
-    TaskFilter,
+    CommitGroup,
     TaskRow,
-    TaskStage,
-    WebhookKey,
     WebhookRow,
 )
 
-# In the order of TaskRow's fields, followed by the stage and the last sequence of a task that has
-# not ended. Most commits do not update the head in its row.
-_TASK_COLUMNS: Final = (
-    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
-    "parent_task_id, head, metadata, ended_ns, stage, "
-    "CASE WHEN ended_ns = 0 THEN (SELECT max(sequence) FROM events WHERE task = number) END"
-)
 _INSERT_TASK: Final = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
+_METADATA: Final = TaskRow._fields.index("metadata")
 _UPDATE_TASK: Final = (
     "UPDATE tasks SET state = ?, status_time_ns = ?, head = ?, metadata = ?, ended_ns = ? "
     "WHERE task_id = ?"
@@ -31,7 +25,8 @@ _UPDATE_TASK: Final = (
 
 def select_tasks(rest: str) -> str:
     """Return a query for task rows, whose results `parse_task` parses."""
-    return " ".join(("SELECT", _TASK_COLUMNS, "FROM tasks", rest))
+    last = "CASE WHEN ended_ns = 0 THEN (SELECT max(sequence) FROM events WHERE task = number) END"
+    return " ".join(("SELECT", TASK_COLUMNS, ", stage,", last, "FROM tasks", rest))
 
 
 # One query reads up to this many tasks. Its text depends on their number, so the limit keeps the
@@ -56,10 +51,7 @@ def parse_task(columns: Sequence[Any], cipher: RowCipher) -> TaskRow:
         JournalUnavailableError: the row was changed by another program; see `RowCipher`.
     """
     *stored, stage, last = columns
-    row = cipher.decrypt_metadata(TaskRow(*stored))
-    if stage != TaskStage.READABLE:
-        return row._replace(first_available=row.head + 1)
-    return row if last is None or last == row.head else row._replace(head=last)
+    return cipher.decrypt_metadata(TaskRow(*stored)).at_stage(stage, last)
 
 
 @cache
@@ -94,20 +86,7 @@ def insert_tasks(
     connection.executemany(
         _INSERT_TASK,
         [
-            (
-                number,
-                row.task_id,
-                row.context_id,
-                row.account,
-                row.agent,
-                row.state,
-                row.status_time_ns,
-                row.create_time_ns,
-                row.parent_task_id,
-                row.head,
-                cipher.encrypt_metadata(row),
-                row.ended_ns,
-            )
+            (number, *row[:_METADATA], cipher.encrypt_metadata(row), row.ended_ns)
             for number, row in rows.items()
         ],
     )
@@ -131,26 +110,6 @@ def update_tasks(
             for row in rows
         ],
     )
-
-
-def filter_conditions(task_filter: TaskFilter) -> tuple[str, list[object]]:
-    """Return the conditions and values of a filter.
-
-    They contain only the fields that are set, so that SQLite can use an index.
-    """
-    conditions = {
-        "account = ?": task_filter.account,
-        "agent = ?": task_filter.agent or None,
-        "context_id = ?": task_filter.context_id or None,
-        "state = ?": task_filter.state,
-        "status_time_ns >= ?": task_filter.status_after_ns,
-    }
-    present = {text: value for text, value in conditions.items() if value is not None}
-    return " AND ".join(present), list(present.values())
-
-
-# The age at which an alias without a task is deleted: a day.
-_UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 
 
 def write_aliases(
@@ -179,12 +138,8 @@ def delete_aliases(connection: sqlite3.Connection, task_ids: Iterable[str]) -> N
 
 
 def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: int) -> None:
-    """Delete day-old aliases whose task would be in this journal but does not exist.
-
-    An alias is bound before its task is created, which may fail. Each alias is examined once:
-    `unproven_ns`, the journal's age at the binding, is then NULL.
-    """
-    until_ns = age_ns - _UNPROVEN_LIFE_NS
+    """Delete old aliases whose task would be in this journal; see UNPROVEN_ALIAS_NS."""
+    until_ns = age_ns - UNPROVEN_ALIAS_NS
     connection.execute(
         "DELETE FROM aliases WHERE unproven_ns <= ? AND task_id LIKE ? "
         "AND task_id NOT IN (SELECT task_id FROM tasks)",
@@ -193,11 +148,7 @@ def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: i
     connection.execute("UPDATE aliases SET unproven_ns = NULL WHERE unproven_ns <= ?", (until_ns,))
 
 
-def write_webhooks(
-    connection: sqlite3.Connection,
-    changed: Mapping[WebhookKey, WebhookRow | None],
-    cipher: RowCipher,
-) -> None:
+def write_webhooks(connection: sqlite3.Connection, group: CommitGroup, cipher: RowCipher) -> None:
     """Store or delete webhooks. A new one gets the next number, which is their order."""
     connection.executemany(
         "INSERT INTO webhooks (task_id, config_id, state, content) VALUES (?, ?, ?, ?) "
@@ -210,13 +161,12 @@ def write_webhooks(
                 row.state,
                 cipher.encrypt(row.content, webhook_place(row.key)),
             )
-            for row in changed.values()
-            if row is not None
+            for row in group.stored_webhooks
         ],
     )
     connection.executemany(
         "DELETE FROM webhooks WHERE task_id = ? AND config_id = ?",
-        [key for key, row in changed.items() if row is None],
+        group.deleted_webhooks,
     )
 
 

@@ -127,7 +127,6 @@ class SqliteStore:
         self.needs_checkpoint: bool = False
         self._is_closed = False
         self.was_lost: bool = claim.was_lost
-        """The previous owner did not release the journal."""
         # The numbers of unfinished tasks.
         self._numbers: dict[str, int] = {}
         self._next_number = 1
@@ -290,7 +289,9 @@ class SqliteStore:
         self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return a page of rows; see `JournalStore`."""
-        where, values = statements.filter_conditions(task_filter)
+        conditions = task_filter.list_conditions()
+        where = " AND ".join(f"{text} ?" for text in conditions)
+        values = list(conditions.values())
         with translate_errors(self._path):
             (total,) = self._reader.execute(
                 " ".join(("SELECT count(*) FROM tasks WHERE", where)), values
@@ -461,16 +462,11 @@ class SqliteStore:
         self, connection: sqlite3.Connection, group: CommitGroup, numbers: Mapping[str, int]
     ) -> None:
         """Write all of a group but its events. `numbers` has the numbers of created tasks."""
-        changed = group.changed
         if group.created:
-            rows = {
-                numbers[task_id]: changed.get(task_id, row)
-                for task_id, row in group.created.items()
-            }
+            rows = {numbers[row.task_id]: row for row in group.created_rows}
             statements.insert_tasks(connection, rows, self._cipher)
-        if changed:
-            rest = [row for task_id, row in changed.items() if task_id not in group.created]
-            statements.update_tasks(connection, rest, self._cipher)
+        if group.changed:
+            statements.update_tasks(connection, group.updated_rows, self._cipher)
         if group.keys:
             connection.executemany(
                 "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
@@ -479,7 +475,7 @@ class SqliteStore:
         if group.aliases:
             statements.write_aliases(connection, group.aliases, age_ns=self.clock.age_ns())
         if group.webhooks:
-            statements.write_webhooks(connection, group.webhooks, self._cipher)
+            statements.write_webhooks(connection, group, self._cipher)
 
     def _event_rows(
         self, batches: Sequence[SealedBatch], created: Mapping[str, int]

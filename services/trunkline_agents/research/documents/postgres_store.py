@@ -9,8 +9,8 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import astuple, replace
+from typing import TYPE_CHECKING, Final
 
 from trunkline.core.postgres import Connection, PostgresDatabase
 from trunkline.core.postgres.blocking import BlockingDatabase
@@ -18,17 +18,22 @@ from trunkline.core.postgres.columns import split_columns
 from trunkline.core.postgres.document_tables import DOCUMENTS
 from trunkline.errors import ModelUnavailableError
 from trunkline_agents.research.documents.passages import Document, Passage
-from trunkline_agents.research.documents.store import StoredPassage, convert_errors, read_passage
+from trunkline_agents.research.documents.store import (
+    DOCUMENT_COLUMNS,
+    DocumentStore,
+    StoredPassage,
+    convert_errors,
+    read_passage,
+)
 
 if TYPE_CHECKING:
     import asyncpg
 
-_COLUMNS: Final = (
-    "path, name, title, media_type, size_bytes, modified_ns, page_count, passage_count, added_at"
-)
-_ADD: Final = (
-    f"INSERT INTO trunkline_documents (id, path_hash, {_COLUMNS}) "  # noqa: S608
-    "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_ADD: Final = " ".join(
+    (
+        f"INSERT INTO trunkline_documents (id, path_hash, {DOCUMENT_COLUMNS})",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    )
 )
 _ADD_PASSAGES: Final = (
     "INSERT INTO trunkline_passages (id, document_id, headings, text, page, line, words) "
@@ -39,42 +44,44 @@ _ADD_PASSAGES: Final = (
     "FROM unnest($3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::text[]) "
     "WITH ORDINALITY AS passage (headings, text, page, line, heading_words, text_words, number)"
 )
-_QUERIES: Final = (
-    "SELECT n, phraseto_tsquery('trunkline_words', word) AS query "
-    "FROM unnest($1::text[]) WITH ORDINALITY AS asked (word, n)"
+_ASKED: Final = (
+    "WITH asked AS MATERIALIZED "
+    "(SELECT n, phraseto_tsquery('trunkline_words', word) AS query "
+    "FROM unnest($1::text[]) WITH ORDINALITY AS asked (word, n))"
 )
-_COUNT: Final = (
-    f"WITH asked AS MATERIALIZED ({_QUERIES}) "  # noqa: S608
-    "SELECT (SELECT count(*) FROM trunkline_passages) AS passages, "
-    "(SELECT count(*) FROM trunkline_passages WHERE words @@ query) AS found "
-    "FROM asked ORDER BY n"
+_COUNT: Final = " ".join(
+    (
+        _ASKED,
+        "SELECT (SELECT count(*) FROM trunkline_passages) AS passages, "
+        "(SELECT count(*) FROM trunkline_passages WHERE words @@ query) AS found "
+        "FROM asked ORDER BY n",
+    )
 )
 # The rarer a word, the more it is worth, as in BM25. The weights are of D, C, B and A; 1 divides by
 # the length of the passage.
-_RANK: Final = (
-    f"WITH asked AS MATERIALIZED ({_QUERIES}), "  # noqa: S608
-    "weighed AS MATERIALIZED (SELECT query, ln(1 + (SELECT count(*) FROM trunkline_passages) / "
-    "((SELECT count(*) FROM trunkline_passages WHERE words @@ query) + 0.5)) AS weight FROM asked) "
-    "SELECT id, sum(weight * ts_rank('{0.25, 0.25, 0.75, 1.0}', words, query, 1)) AS relevance "
-    "FROM weighed JOIN trunkline_passages ON words @@ query "
-    "GROUP BY id ORDER BY relevance DESC, id LIMIT $2"
+_RANK: Final = " ".join(
+    (
+        _ASKED,
+        ", weighed AS MATERIALIZED (SELECT query, ln(1 + "
+        "(SELECT count(*) FROM trunkline_passages) / "
+        "((SELECT count(*) FROM trunkline_passages WHERE words @@ query) + 0.5)) AS weight "
+        "FROM asked) "
+        "SELECT id, sum(weight * ts_rank('{0.25, 0.25, 0.75, 1.0}', words, query, 1)) AS relevance "
+        "FROM weighed JOIN trunkline_passages ON words @@ query "
+        "GROUP BY id ORDER BY relevance DESC, id LIMIT $2",
+    )
 )
-_FIND: Final = (
-    f"WITH asked AS MATERIALIZED ({_QUERIES}) "  # noqa: S608
-    "SELECT n, id FROM asked JOIN trunkline_passages ON words @@ query WHERE id = ANY($2)"
+_FIND: Final = " ".join(
+    (
+        _ASKED,
+        "SELECT n, id FROM asked JOIN trunkline_passages ON words @@ query WHERE id = ANY($2)",
+    )
 )
 _LOAD: Final = (
     "SELECT passage.id, title, name, path, text, headings, page, line "
     "FROM trunkline_passages AS passage "
     "JOIN trunkline_documents AS document ON document.id = document_id "
     "WHERE passage.id = ANY($1)"
-)
-_LIST_EMBEDDED: Final = (
-    "SELECT path FROM trunkline_documents AS document "
-    "JOIN trunkline_passages AS passage ON passage.document_id = document.id "
-    "LEFT JOIN trunkline_passage_vectors AS vector "
-    "ON vector.passage_id = passage.id AND vector.model = $1 "
-    "GROUP BY document.id HAVING count(vector.passage_id) = count(*)"
 )
 _NEAREST: Final = (
     "SELECT passage_id, 1 - (vector::vector <=> $2::real[]::vector) AS cosine "
@@ -86,8 +93,25 @@ _TIMEOUT_S: Final = 60.0
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
-class PostgresDocumentStore:
+class PostgresDocumentStore(DocumentStore):
     """A `DocumentStore` in a database."""
+
+    _COUNT_DOCUMENTS = "SELECT count(*) FROM trunkline_documents"
+    _LIST_DOCUMENTS = " ".join(
+        (
+            "SELECT",
+            DOCUMENT_COLUMNS,
+            "FROM trunkline_documents",
+            'ORDER BY name COLLATE "C", path COLLATE "C"',
+        )
+    )
+    _LIST_EMBEDDED = (
+        "SELECT path FROM trunkline_documents AS document "
+        "JOIN trunkline_passages AS passage ON passage.document_id = document.id "
+        "LEFT JOIN trunkline_passage_vectors AS vector "
+        "ON vector.passage_id = passage.id AND vector.model = $1 "
+        "GROUP BY document.id HAVING count(vector.passage_id) = count(*)"
+    )
 
     def __init__(self, url: str) -> None:
         """Use the database of a URL. It connects when it is used.
@@ -101,12 +125,6 @@ class PostgresDocumentStore:
         # Whether the database can search vectors. None until it was asked.
         self._has_vectors: bool | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connections."""
         self._blocking.close()
@@ -117,15 +135,13 @@ class PostgresDocumentStore:
         ((revision,),) = self._fetch("SELECT revision FROM trunkline_document_revision")
         return int(revision)
 
-    def put(
+    def _put(
         self,
         document: Document,
         passages: Sequence[Passage],
-        *,
-        model: str = "",
-        vectors: Sequence[bytes] = (),
+        model: str,
+        vectors: Sequence[bytes],
     ) -> None:
-        """Add a document, or replace the document with its path; see `DocumentStore`."""
         headings = ["\n".join(passage.headings) for passage in passages]
         rows = [
             (
@@ -134,14 +150,10 @@ class PostgresDocumentStore:
             )
             for heading, passage in zip(headings, passages, strict=True)
         ]
-        added_at = datetime.now(UTC).isoformat(timespec="seconds")
-        values = (
-            *(_hash(document.path), document.path, _clean(document.name), _clean(document.title)),
-            *(document.media_type, document.size_bytes, document.modified_ns, document.page_count),
-            *(len(passages), added_at),
-        )
+        stored = replace(document, name=_clean(document.name), title=_clean(document.title))
+        values = (_hash(document.path), *astuple(stored))
 
-        async def replace(connection: Connection, first_id: int) -> None:
+        async def put(connection: Connection, first_id: int) -> None:
             await _delete(connection, [document.path])
             await connection.execute(_ADD, first_id, *values)
             title_words = _cut_words(document.title)
@@ -155,7 +167,7 @@ class PostgresDocumentStore:
                     ],
                 )
 
-        self._change(replace, id_count=len(passages) + 1)
+        self._change(put, id_count=len(passages) + 1)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove the documents with these paths."""
@@ -164,23 +176,6 @@ class PostgresDocumentStore:
             await _delete(connection, paths)
 
         self._change(delete)
-
-    def count_documents(self) -> int:
-        """Return the number of documents."""
-        ((count,),) = self._fetch("SELECT count(*) FROM trunkline_documents")
-        return int(count)
-
-    def list_documents(self) -> list[Document]:
-        """Return all documents, sorted by name."""
-        rows = self._fetch(
-            f"SELECT {_COLUMNS} FROM trunkline_documents "  # noqa: S608
-            'ORDER BY name COLLATE "C", path COLLATE "C"'
-        )
-        return [Document(*row) for row in rows]
-
-    def list_embedded(self, model: str) -> set[str]:
-        """Return the paths of the documents whose passages all have a vector of this model."""
-        return {row["path"] for row in self._fetch(_LIST_EMBEDDED, model)}
 
     def rank_by_words(self, words: Sequence[str], *, limit: int) -> dict[int, float]:
         """Return the passages that have any of these words; see `DocumentStore`."""

@@ -8,7 +8,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,14 +17,13 @@ from trunkline.core.encryption import Cipher, is_encrypted
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline_agents.research.documents.passages import Document, Passage
 from trunkline_agents.research.documents.store import (
+    DOCUMENT_COLUMNS,
+    DocumentStore,
     StoredPassage,
     convert_errors,
     read_passage,
 )
 
-_COLUMNS: Final = (
-    "path, name, title, media_type, size_bytes, modified_ns, page_count, passage_count, added_at"
-)
 _TABLES: Final = """
 CREATE TABLE meta (revision INTEGER NOT NULL);
 INSERT INTO meta VALUES (1);
@@ -72,9 +71,13 @@ END;
 # An encrypted file has the table `encrypted` in place of the tables of documents. Earlier versions
 # of this program gave only encrypted files the version 2. The application id is "TRND".
 _SCHEMA: Final = Schema(_TABLES, version=2, migrations={1: ""}, application_id=0x54524E44)
-_SELECT_PASSAGES: Final = (
+_FIND: Final = (
+    "SELECT rowid FROM words WHERE words MATCH ? AND rowid IN (SELECT value FROM json_each(?))"
+)
+_LOAD: Final = (
     "SELECT passages.id, documents.title, name, path, text, headings, page, line FROM passages "
-    "JOIN documents ON documents.id = document_id"
+    "JOIN documents ON documents.id = document_id "
+    "WHERE passages.id IN (SELECT value FROM json_each(?))"
 )
 _ENCRYPT: Final = """
 DROP TABLE words;
@@ -85,8 +88,17 @@ CREATE TABLE encrypted (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
 """
 
 
-class SqliteDocumentStore:
+class SqliteDocumentStore(DocumentStore):
     """A `DocumentStore` in a file."""
+
+    _COUNT_DOCUMENTS = "SELECT count(*) FROM documents"
+    _LIST_DOCUMENTS = " ".join(("SELECT", DOCUMENT_COLUMNS, "FROM documents ORDER BY name, path"))
+    _LIST_EMBEDDED = (
+        "SELECT documents.path FROM documents"
+        " JOIN passages ON passages.document_id = documents.id"
+        " LEFT JOIN vectors ON vectors.passage_id = passages.id AND vectors.model = ?"
+        " GROUP BY documents.id HAVING count(vectors.passage_id) = count(*)"
+    )
 
     def __init__(self, database: Database, cipher: Cipher | None) -> None:
         """Use `open`."""
@@ -128,12 +140,6 @@ class SqliteDocumentStore:
         """
         return cls.open(path, cipher) if path.is_file() else None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
@@ -145,27 +151,16 @@ class SqliteDocumentStore:
         with convert_errors(str(self.path)), self._database.read():
             return self._read_revision()
 
-    def put(
+    def _put(
         self,
         document: Document,
         passages: Sequence[Passage],
-        *,
-        model: str = "",
-        vectors: Sequence[bytes] = (),
+        model: str,
+        vectors: Sequence[bytes],
     ) -> None:
-        """Add a document, or replace the document with its path. `vectors` are of its passages."""
         with self._change() as database:
             database.execute("DELETE FROM documents WHERE path = ?", (document.path,))
-            added = datetime.now(UTC).isoformat(timespec="seconds")
-            values = (
-                *(document.path, document.name, document.title, document.media_type),
-                *(document.size_bytes, document.modified_ns, document.page_count),
-                *(len(passages), added),
-            )
-            row_id = database.execute(
-                f"INSERT INTO documents ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                values,
-            ).lastrowid
+            row_id = _insert(database, None, astuple(document))
             for number, passage in enumerate(passages):
                 passage_id = database.execute(
                     "INSERT INTO passages (document_id, title, headings, text, page, line)"
@@ -188,36 +183,9 @@ class SqliteDocumentStore:
                 "DELETE FROM documents WHERE path = ?", [(path,) for path in paths]
             )
 
-    def list_documents(self) -> list[Document]:
-        """Return all documents, sorted by name."""
-        with convert_errors(str(self.path)), self._database.read():
-            self._refresh()
-            rows = self._connection.execute(
-                f"SELECT {_COLUMNS} FROM documents ORDER BY name, path"  # noqa: S608
-            )
-            return [Document(*row) for row in rows]
-
-    def list_embedded(self, model: str) -> set[str]:
-        """Return the paths of the documents whose passages all have a vector of this model."""
-        with convert_errors(str(self.path)), self._database.read():
-            self._refresh()
-            rows = self._connection.execute(
-                "SELECT documents.path FROM documents"
-                " JOIN passages ON passages.document_id = documents.id"
-                " LEFT JOIN vectors ON vectors.passage_id = passages.id AND vectors.model = ?"
-                " GROUP BY documents.id HAVING count(vectors.passage_id) = count(*)",
-                (model,),
-            )
-            return {path for (path,) in rows}
-
-    def count_documents(self) -> int:
-        """Return the number of documents."""
-        ((count,),) = self._query("SELECT count(*) FROM documents")
-        return int(count)
-
     def rank_by_words(self, words: Sequence[str], *, limit: int) -> dict[int, float]:
         """Return the passages that have any of these words, ranked by BM25."""
-        rows = self._query(
+        rows = self._fetch(
             "SELECT rowid, bm25(words, 4.0, 3.0, 1.0) FROM words WHERE words MATCH ?"
             " ORDER BY 2, rowid LIMIT ?",
             " OR ".join(map(_quote, words)),
@@ -228,30 +196,28 @@ class SqliteDocumentStore:
 
     def count_passages(self, words: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """Return the number of all passages, and of the passages that have each word."""
-        ((count,),) = self._query("SELECT count(*) FROM passages")
+        ((count,),) = self._fetch("SELECT count(*) FROM passages")
         statement = "SELECT count(*) FROM words WHERE words MATCH ?"
-        return count, {word: self._query(statement, _quote(word))[0][0] for word in words}
+        return count, {word: self._fetch(statement, _quote(word))[0][0] for word in words}
 
     def find_words(
         self, words: Sequence[str], passage_ids: Sequence[int]
     ) -> Mapping[str, set[int]]:
         """Return for each word the passages among these that have it."""
-        among = ", ".join(map(str, passage_ids)) or "NULL"
-        statement = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"  # noqa: S608
+        among = json.dumps(list(passage_ids))
         return {
-            word: {passage_id for (passage_id,) in self._query(statement, _quote(word))}
+            word: {passage_id for (passage_id,) in self._fetch(_FIND, _quote(word), among)}
             for word in words
         }
 
     def load_passages(self, passage_ids: Sequence[int]) -> Mapping[int, StoredPassage]:
         """Return passages by their ids."""
-        among = ", ".join(map(str, passage_ids)) or "NULL"
-        rows = self._query(f"{_SELECT_PASSAGES} WHERE passages.id IN ({among})")
+        rows = self._fetch(_LOAD, json.dumps(list(passage_ids)))
         return {row[0]: read_passage(row) for row in rows}
 
     def list_vectors(self, model: str) -> list[tuple[int, bytes]]:
         """Return the vectors of a model; see `DocumentStore`."""
-        return self._query(
+        return self._fetch(
             "SELECT passage_id, vector FROM vectors WHERE model = ? ORDER BY passage_id", model
         )
 
@@ -260,7 +226,7 @@ class SqliteDocumentStore:
     ) -> list[tuple[int, float]] | None:
         """Return None: the caller has to search the vectors."""
 
-    def _query(self, statement: str, *values: object) -> list[Any]:
+    def _fetch(self, statement: str, *values: object) -> list[Any]:
         """Return the rows of a SELECT."""
         with convert_errors(str(self.path)), self._database.read():
             self._refresh()
@@ -342,10 +308,8 @@ class SqliteDocumentStore:
 
 def _encrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int) -> bytes:
     """Return a document with its passages as one ciphertext."""
-    document = database.execute(
-        f"SELECT {_COLUMNS} FROM documents WHERE id = ?",  # noqa: S608
-        (row_id,),
-    ).fetchone()
+    select = " ".join(("SELECT", DOCUMENT_COLUMNS, "FROM documents WHERE id = ?"))
+    document = database.execute(select, (row_id,)).fetchone()
     passages = database.execute(
         "SELECT title, headings, text, page, line, model, hex(vector) FROM passages"
         " LEFT JOIN vectors ON vectors.passage_id = passages.id"
@@ -360,10 +324,7 @@ def _decrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int, content:
     if not is_encrypted(content):
         raise JournalUnavailableError("documents", "a document in it is not encrypted")
     document, passages = json.loads(cipher.decrypt(content, f"document {row_id}"))
-    database.execute(
-        f"INSERT INTO documents (id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-        (row_id, *document),
-    )
+    _insert(database, row_id, document)
     for *values, model, vector in passages:
         passage_id = database.execute(
             "INSERT INTO passages (document_id, title, headings, text, page, line)"
@@ -374,6 +335,19 @@ def _decrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int, content:
             database.execute(
                 "INSERT INTO vectors VALUES (?, ?, ?)", (passage_id, model, bytes.fromhex(vector))
             )
+
+
+def _insert(
+    database: sqlite3.Connection, row_id: int | None, document: Sequence[object]
+) -> int | None:
+    """Insert a document, and return its id, which is a new one if there is none."""
+    insert = " ".join(
+        (
+            f"INSERT INTO documents (id, {DOCUMENT_COLUMNS})",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+    )
+    return database.execute(insert, (row_id, *document)).lastrowid
 
 
 def _quote(word: str) -> str:
