@@ -9,6 +9,7 @@ from trunkline.core.postgres.database import (
     Connection,
     PostgresDatabase,
     begin,
+    explain,
 )
 from trunkline.core.postgres.retries import PATIENCE_S, FinalError, retry_while_away
 from trunkline.core.postgres.schema import Schema
@@ -22,5 +23,6 @@ __all__ = [
     "PostgresDatabase",
     "Schema",
     "begin",
+    "explain",
     "retry_while_away",
 ]

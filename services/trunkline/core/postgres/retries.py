@@ -15,9 +15,9 @@ _Result = TypeVar("_Result")
 PATIENCE_S: Final = 30.0
 """The time for which callers wait for a database that is away. A restart, or a failover, takes
 seconds."""
-# The classes of errors that say that the server is going away, has no connection left, or that
-# another transaction was in the way.
-_PASSING: Final = ("08", "25P03", "40", "53", "55P03", "57P")
+# The classes of errors that say that the server is going away, is not the primary any more, has no
+# connection left, or that another transaction was in the way.
+_PASSING: Final = ("08", "25006", "25P03", "40", "53", "55P03", "57P")
 
 
 class FinalError(Exception):
@@ -53,4 +53,9 @@ def is_passing(error: JournalUnavailableError) -> bool:
         ssl.SSLError,
     )
     # Without a cause, the write does not wait for the synchronous standby, and is repeated.
-    return not isinstance(cause, final)
+    return not isinstance(cause, final) and not refuses_tls(cause)
+
+
+def refuses_tls(error: BaseException | None) -> bool:
+    """Return whether a server without TLS is the cause. asyncpg has no class for this error."""
+    return isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error)
