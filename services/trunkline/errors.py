@@ -515,6 +515,14 @@ class JournalUnavailableError(PeerError):
 
 
 @dataclass(eq=False)
+class JournalUnusableError(JournalUnavailableError):
+    """The journal stays unavailable until somebody acts, so waiting is of no use.
+
+    It is damaged, its key is missing, or the database refuses the settings of this process.
+    """
+
+
+@dataclass(eq=False)
 class PeerTimeoutError(PeerError):
     """The peer didn't answer in time."""
 

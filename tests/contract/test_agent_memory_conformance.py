@@ -4,6 +4,7 @@ A pair of stores joins by a factory in FACTORIES.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -79,9 +80,10 @@ async def postgres() -> AsyncIterator[PostgresDatabase]:
         yield database
 
 
-def checkpoint(number: int, body: bytes = b"body") -> StoredCheckpoint:
+def checkpoint(number: int, body: bytes = b"body", *, step: int = 1) -> StoredCheckpoint:
     parent = f"ff{number - 1:034}" if number > 1 else None
-    return StoredCheckpoint(f"ff{number:034}", parent, "msgpack", body, b'{"step": 1}', [])
+    metadata = json.dumps({"step": step, "writes": "\0"}).encode()
+    return StoredCheckpoint(f"ff{number:034}", parent, "msgpack", body, metadata, [])
 
 
 def write(index: int, body: bytes = b"written", *, task: str = "t", path: str = "") -> StoredWrite:
@@ -106,6 +108,16 @@ async def test_the_latest_checkpoint_and_each_earlier_one_are_found_also_later(
     )
     assert await memory.checkpoints.find(THREAD, checkpoint(4).checkpoint_id) is None
     assert await memory.checkpoints.find(SUBGRAPH) is None
+    await memory.close()
+
+
+async def test_the_latest_checkpoint_is_the_one_with_the_highest_step(
+    open_memory: OpenMemory,
+) -> None:
+    memory = await open_memory("one")
+    for number, step in ((3, 9), (2, 10), (4, -1)):
+        await memory.checkpoints.put(THREAD, checkpoint(number, step=step))
+    assert await memory.checkpoints.find(THREAD) == checkpoint(2, step=10)
     await memory.close()
 
 

@@ -1,5 +1,6 @@
 """Checkpoints and conversations in the PostgreSQL database of the journals."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -14,21 +15,25 @@ from trunkline.conversations.store import (
     ThreadKey,
     Ticket,
     Turn,
+    select_latest,
 )
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.postgres import (
+    PATIENCE_S,
     Connection,
-    FinalError,
     PostgresDatabase,
     Schema,
     begin,
     retry_while_away,
 )
-from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.errors import FencedError, JournalUnusableError
 from trunkline.journal.postgres.fence import fenced, hold_fence
 
 _Result = TypeVar("_Result")
 _Work: TypeAlias = Callable[[Connection], Awaitable[_Result]]
+
+# A turn waits for its state as long as for its events, which are in the same database.
+_TURN_LIMIT_S: Final = math.inf
 
 # Checkpoints and open turns are deleted with their journal.
 _TABLES: Final = (
@@ -123,10 +128,9 @@ _DELETE: Final = fenced("""
 _FIND: Final = """
     SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4"""
-_FIND_LATEST: Final = """
-    SELECT checkpoint_id, parent_id, kind, body, metadata FROM trunkline_checkpoints
-    WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3
-    ORDER BY checkpoint_id COLLATE "C" DESC LIMIT 1"""
+_LIST_CHECKPOINTS: Final = """
+    SELECT checkpoint_id, metadata FROM trunkline_checkpoints
+    WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3"""
 _FIND_WRITES: Final = """
     SELECT task_id, task_path, position, channel, kind, body FROM trunkline_checkpoint_writes
     WHERE journal_id = $1 AND thread_id = $2 AND namespace = $3 AND checkpoint_id = $4
@@ -231,30 +235,35 @@ class _FencedTables:
         self._database = database
         self._epoch = epoch
 
-    async def read(self, work: _Work[_Result]) -> _Result:
+    async def read(self, work: _Work[_Result], *, limit_s: float = PATIENCE_S) -> _Result:
         """Run statements on a connection.
 
         Raises:
-            JournalUnavailableError: the database can't be reached for a while.
+            JournalUnavailableError: the database can't be reached for `limit_s` seconds.
         """
 
         async def run() -> _Result:
             if self.is_closed:
                 problem = "it is closed"
-                raise JournalUnavailableError(self._database.name, problem) from FinalError()
+                raise JournalUnusableError(self._database.name, problem)
             return await self._database.run(work)
 
-        return await retry_while_away(run)
+        return await retry_while_away(run, limit_s=limit_s)
 
-    async def write(self, statement: str, *values: object) -> asyncpg.Record:
+    async def write(
+        self, statement: str, *values: object, limit_s: float = PATIENCE_S
+    ) -> asyncpg.Record:
         """Run a statement whose first values are the journal and the epoch. Return its row.
 
         Raises:
             FencedError: another host has taken over the journal.
-            JournalUnavailableError: the database can't be reached for a while.
+            JournalUnavailableError: the database can't be reached for `limit_s` seconds.
         """
         row = await self.read(
-            lambda connection: connection.fetchrow(statement, self.journal_id, self._epoch, *values)
+            lambda connection: connection.fetchrow(
+                statement, self.journal_id, self._epoch, *values
+            ),
+            limit_s=limit_s,
         )
         if row is None:
             raise FencedError(self.journal_id)
@@ -294,21 +303,22 @@ class PostgresCheckpoints:
         place = (self._tables.journal_id, *thread)
 
         async def work(connection: Connection) -> StoredCheckpoint | None:
-            if checkpoint_id:
-                row = await connection.fetchrow(_FIND, *place, checkpoint_id)
-            else:
-                row = await connection.fetchrow(_FIND_LATEST, *place)
+            wanted = checkpoint_id
+            if not wanted:
+                rows = await connection.fetch(_LIST_CHECKPOINTS, *place)
+                wanted = select_latest((row["checkpoint_id"], row["metadata"]) for row in rows)
+            row = await connection.fetchrow(_FIND, *place, wanted)
             if row is None:
                 return None
             writes = await connection.fetch(_FIND_WRITES, *place, row["checkpoint_id"])
             found = StoredCheckpoint(*row)
             return found._replace(writes=[StoredWrite(*write) for write in writes])
 
-        return await self._tables.read(work)
+        return await self._tables.read(work, limit_s=_TURN_LIMIT_S)
 
     async def put(self, thread: ThreadKey, checkpoint: StoredCheckpoint) -> None:
         """Store a checkpoint; see `CheckpointStore`."""
-        await self._tables.write(_PUT, *thread, *checkpoint[:5])
+        await self._tables.write(_PUT, *thread, *checkpoint[:5], limit_s=_TURN_LIMIT_S)
 
     async def add_writes(
         self,
@@ -322,7 +332,9 @@ class PostgresCheckpoints:
         statement = _REPLACE_WRITES if replaces else _ADD_WRITES
         columns = [list(column) for column in zip(*writes, strict=True)]
         if columns:
-            await self._tables.write(statement, *thread, checkpoint_id, *columns)
+            await self._tables.write(
+                statement, *thread, checkpoint_id, *columns, limit_s=_TURN_LIMIT_S
+            )
 
     async def delete(self, thread_id: str) -> None:
         """Delete the checkpoints of a thread; see `CheckpointStore`."""
@@ -337,12 +349,16 @@ class PostgresConversations:
 
     async def find(self, key: ConversationKey) -> StoredState | None:
         """Return the state of a conversation, or None if it is new."""
-        row = await self._tables.read(lambda connection: connection.fetchrow(_FIND_STATE, *key))
+        row = await self._tables.read(
+            lambda connection: connection.fetchrow(_FIND_STATE, *key), limit_s=_TURN_LIMIT_S
+        )
         return None if row is None else StoredState(*row)
 
     async def replace(self, key: ConversationKey, state: StoredState, *, known_step: int) -> bool:
         """Replace the state of a conversation; see `ConversationStore`."""
-        row = await self._tables.write(_REPLACE_STATE, *key, *state, known_step)
+        row = await self._tables.write(
+            _REPLACE_STATE, *key, *state, known_step, limit_s=_TURN_LIMIT_S
+        )
         return row["step"] is not None
 
     async def take_ticket(self, turn: Turn) -> Ticket:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from trunkline.conversations.memory import AgentMemory
-from trunkline.conversations.sqlite_file import SqliteFile, is_damaged
+from trunkline.conversations.sqlite_file import SqliteFile
 from trunkline.conversations.store import (
     ConversationKey,
     StoredCheckpoint,
@@ -19,11 +19,12 @@ from trunkline.conversations.store import (
     ThreadKey,
     Ticket,
     Turn,
+    select_latest,
 )
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.database import run_script
 from trunkline.core.encryption import Cipher, Keyring
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +67,8 @@ _FIND_CHECKPOINT: Final = (
     "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints"
     " WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
 )
-_FIND_LATEST: Final = _FIND_CHECKPOINT.replace(
-    "AND checkpoint_id = ?", "ORDER BY checkpoint_id DESC LIMIT 1"
+_LIST_CHECKPOINTS: Final = (
+    "SELECT checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?"
 )
 _FIND_WRITES: Final = (
     "SELECT task_id, task_path, idx, channel, type, value FROM writes"
@@ -202,13 +203,13 @@ class Encryption:
         """Return the kind and the body that were stored.
 
         Raises:
-            JournalUnavailableError: it was altered, it is from another place, or there is no key.
+            JournalUnusableError: it was altered, it is from another place, or there is no key.
         """
         plain_kind, separator, _ = kind.partition("+")
         if not separator:
             return kind, body
         if self._cipher is None or plain_kind + _ENCRYPTED != kind:
-            raise JournalUnavailableError("checkpoints", f"it can't decrypt the kind {kind}")
+            raise JournalUnusableError("checkpoints", f"it can't decrypt the kind {kind}")
         return plain_kind, self._cipher.decrypt(body, place)
 
 
@@ -229,10 +230,8 @@ class SqliteCheckpoints:
         """Return a checkpoint with its writes; see `CheckpointStore`."""
 
         def work(connection: sqlite3.Connection) -> StoredCheckpoint | None:
-            row = connection.execute(
-                _FIND_CHECKPOINT if checkpoint_id else _FIND_LATEST,
-                (*thread, checkpoint_id) if checkpoint_id else thread,
-            ).fetchone()
+            wanted = checkpoint_id or select_latest(connection.execute(_LIST_CHECKPOINTS, thread))
+            row = connection.execute(_FIND_CHECKPOINT, (*thread, wanted)).fetchone()
             if row is None:
                 return None
             found_id, parent_id, kind, body, metadata = row
@@ -329,9 +328,7 @@ class SqliteConversations:
         )
         try:
             row = await self.file.read(lambda connection: connection.execute(query, key).fetchone())
-        except JournalUnavailableError as error:
-            if not is_damaged(error):
-                raise
+        except JournalUnusableError as error:
             logger.warning("conversation.not_read", extra={"problem": error.problem})
             return None
         if row is None:
@@ -339,7 +336,7 @@ class SqliteConversations:
         step, kind, body = row
         try:
             return StoredState(step, *self.encryption.open(_place(key), kind, body))
-        except JournalUnavailableError as error:
+        except JournalUnusableError as error:
             logger.warning("conversation.not_read", extra={"problem": error.problem})
             return StoredState(step, "", b"")
 
@@ -449,7 +446,7 @@ async def _import_conversations(
         try:
             step = int(json.loads(metadata)["step"])
             state = StoredState(step, *checkpoints.encryption.open(thread_id, kind, body))
-        except (JournalUnavailableError, ValueError, TypeError, KeyError) as error:
+        except (JournalUnusableError, ValueError, TypeError, KeyError) as error:
             extra = {"problem": type(error).__name__}
             logger.warning("conversation.not_read", extra=extra)
             continue

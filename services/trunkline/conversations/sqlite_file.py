@@ -163,11 +163,6 @@ class SqliteFile:
         return connection
 
 
-def is_damaged(error: JournalUnavailableError) -> bool:
-    """Return whether the error says that the content of a file is damaged."""
-    return isinstance(error.__cause__, sqlite3.Error) and _get_code(error.__cause__) in _DAMAGED
-
-
 def _is_unusable(error: sqlite3.Error | JournalUnavailableError) -> bool:
     """Return whether a file has to be created anew, which an error of the system does not say."""
     if isinstance(error, JournalUnavailableError):

@@ -5,8 +5,12 @@ JournalUnavailableError if the store can't be read or written, and all writes ra
 another host has taken over the journal of the turn that writes.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+# LangGraph begins with step -1.
+_BEFORE_ALL_STEPS: Final = -2
 
 
 class ThreadKey(NamedTuple):
@@ -28,7 +32,7 @@ class StoredWrite(NamedTuple):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint of a thread. Ids increase with time."""
+    """A checkpoint of a thread. Ids begin with the time on the host that made them."""
 
     checkpoint_id: str
     parent_id: str | None
@@ -48,7 +52,11 @@ class CheckpointStore(Protocol):
         ...
 
     async def find(self, thread: ThreadKey, checkpoint_id: str = "") -> StoredCheckpoint | None:
-        """Return a checkpoint with its writes, by default the latest one of the thread."""
+        """Return a checkpoint with its writes, by default the latest one of the thread.
+
+        The latest one has the highest `step` in its metadata, whatever its id: the clock of the
+        host that takes over a thread may be behind.
+        """
         ...
 
     async def put(self, thread: ThreadKey, checkpoint: StoredCheckpoint) -> None:
@@ -72,6 +80,19 @@ class CheckpointStore(Protocol):
     async def delete(self, thread_id: str) -> None:
         """Delete the checkpoints of a thread, in all of its namespaces."""
         ...
+
+
+def select_latest(checkpoints: Iterable[tuple[str, bytes | None]]) -> str:
+    """Return the id of the latest of checkpoints, or "" without any; they are ids and metadata."""
+    return max(((_read_step(metadata), each) for each, metadata in checkpoints), default=(0, ""))[1]
+
+
+def _read_step(metadata: bytes | None) -> int:
+    try:
+        return int(json.loads(metadata or b"{}")["step"])
+    except (ValueError, TypeError, KeyError):
+        # It was torn by a power failure.
+        return _BEFORE_ALL_STEPS
 
 
 class ConversationKey(NamedTuple):

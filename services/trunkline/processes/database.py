@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trunkline.core.identity import JoinRecords, identity_folder
 from trunkline.core.settings import Settings
@@ -13,6 +13,9 @@ from trunkline.mesh.registry.owners import OWNERS_PATH
 
 if TYPE_CHECKING:
     from trunkline.core.postgres import PostgresDatabase
+
+DATABASE_FOLDER: Final = "postgresql"
+"""The folder of a copy of a database with what no file of a data directory has."""
 
 
 @asynccontextmanager
@@ -60,6 +63,21 @@ def create_database(settings: Settings) -> "PostgresDatabase | None":
         problem = "needs the package asyncpg; install `trunkline[postgres]`"
         raise ConfigurationError("store", problem) from None
     return PostgresDatabase(settings.store)
+
+
+@asynccontextmanager
+async def require_database(settings: Settings) -> AsyncIterator["PostgresDatabase"]:
+    """Yield the database of the setting `store`, without waiting for it.
+
+    Raises:
+        ConfigurationError: there is none, or it can't be used with these settings.
+    """
+    database = create_database(settings)
+    if database is None:
+        problem = "is not set; journals in the data directory are migrated when they are opened"
+        raise ConfigurationError("store", problem)
+    async with database:
+        yield database
 
 
 def find_small_files(settings: Settings, database: "PostgresDatabase | None") -> SmallFiles:
@@ -117,15 +135,15 @@ async def open_registry_files(
 
 
 async def restore_join_records(settings: Settings, folder: Path) -> None:
-    """Add records of a backup of a database to those of this machine.
+    """Add the records in a copy of a database to those of this machine.
 
-    `folder` has the folder `identity`. Without records, nothing is done.
+    `folder` is a data directory. Without records, nothing is done.
 
     Raises:
         ConfigurationError: the records can't be read or written.
     """
     records = find_join_records(settings, None)
-    await records.add_from(JoinRecords(FolderFiles(folder, "identity")))
+    await records.add_from(JoinRecords(FolderFiles(folder / DATABASE_FOLDER, "identity")))
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from trunkline.journal.artifacts.folder import FolderBlobStore, blob_folder
 from trunkline.journal.catalog import JournalCatalog, OrphanedJournal
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import SqliteCatalog
+from trunkline.journal.sqlite import JOURNAL_FOLDER, SqliteCatalog
 from trunkline.journal.store import JournalReader, JournalStore
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class HostJournals:
     def __init__(self, settings: Settings, database: "PostgresDatabase | None") -> None:
         """Use the database, or without one the files of the data directory."""
         self._database = database
-        self._folder = settings.data_dir / "journals"
+        self._folder = settings.data_dir / JOURNAL_FOLDER
         self._settings = settings
         self._family = ""
         self._local_turns = LocalTurns()
@@ -118,6 +118,11 @@ class HostJournals:
             or not orphan.was_released
             or _find_numbers(self._family, {orphan.name})
         ]
+
+    @property
+    def leased_for_s(self) -> float:
+        """The seconds for which all journals had an owner; see `JournalCatalog`."""
+        return self._catalog.leased_for_s
 
     async def is_leased(self, journal_id: str) -> bool:
         """Return True if a live process serves the journal with this id under a valid lease."""

@@ -21,7 +21,7 @@ from trunkline.core.identity import (
 )
 from trunkline.core.network import is_this_machine
 from trunkline.core.private_files import PRIVATE_FOLDER, create_private_folder
-from trunkline.core.runtime import ServiceStatus
+from trunkline.core.runtime import ServiceStatus, run_in_background
 from trunkline.core.settings import HostPort, MeshAddress, Settings
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.registry import RegistryServicer
@@ -68,7 +68,9 @@ async def serve_registry(
         _check_root(settings, own)
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
         records = await open_join_records(settings, database)
-        server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        server = MeshServer(
+            credentials, policy=settings.policy, audit=audit, gets_small_messages=True
+        )
         await stack.enter_async_context(
             add_registry(
                 server, settings, credentials, records, database, name="registry", audit=audit
@@ -138,6 +140,7 @@ async def add_registry(  # noqa: PLR0913  independent parts of a process
             on_stored=None if shared is None else shared.put,
         )
         stack.callback(store.close)
+        await stack.enter_async_context(run_in_background(store.delete_old_traces()))
         if shared is not None:
             await stack.enter_async_context(shared.run(store))
         stack.callback(configure_tracing(name, store=store).shutdown)

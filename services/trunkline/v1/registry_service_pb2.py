@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from trunkline.v1 import agent_card_pb2 as trunkline_dot_v1_dot_agent__card__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trunkline/v1/registry_service.proto\x12\x0ctrunkline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrunkline/v1/agent_card.proto\"\xe3\x01\n\x11\x41gentRegistration\x12%\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x17.trunkline.v1.AgentCard\x12\x16\n\x0e\x64irect_replies\x18\x02 \x01(\x08\x12\x10\n\x08routable\x18\x03 \x01(\x08\x12\x31\n\x0f\x65xtended_skills\x18\x04 \x03(\x0b\x32\x18.trunkline.v1.AgentSkill\x12\x14\n\x0c\x63\x61rd_pending\x18\x05 \x01(\x08\x12\x15\n\rmessage_types\x18\x06 \x03(\t\x12\x0f\n\x07\x62reaker\x18\x07 \x01(\t\x12\x0c\n\x04kind\x18\x08 \x01(\t\"\xe8\x02\n\x04Host\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bjournal_ids\x18\x03 \x03(\t\x12/\n\x06\x61gents\x18\x04 \x03(\x0b\x32\x1f.trunkline.v1.AgentRegistration\x12\x10\n\x08services\x18\x05 \x03(\t\x12\x35\n\x11lease_expire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x0estandby_agents\x18\x07 \x03(\tB\x02\x18\x01\x12\x10\n\x08identity\x18\x08 \x01(\t\x12\x16\n\x0emessaging_mode\x18\t \x01(\t\x12$\n\x04load\x18\n \x01(\x0b\x32\x16.trunkline.v1.HostLoad\x12\x10\n\x08store_id\x18\x0b \x01(\t\x12\x31\n\rdescribe_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"5\n\x08HostLoad\x12\x12\n\nopen_turns\x18\x01 \x01(\r\x12\x15\n\rrefuses_tasks\x18\x02 \x01(\x08\"3\n\x0fRegisterRequest\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Host\"<\n\x10RegisterResponse\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"I\n\x10KeepAliveRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12$\n\x04load\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.HostLoad\"=\n\x11KeepAliveResponse\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"I\n\x10HoldLeaseRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12$\n\x04load\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.HostLoad\"\x13\n\x11HoldLeaseResponse\"$\n\x11\x44\x65registerRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\"\x14\n\x12\x44\x65registerResponse\"\x13\n\x11ListAgentsRequest\"_\n\x12ListAgentsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Host\x12&\n\nlost_hosts\x18\x02 \x03(\x0b\x32\x12.trunkline.v1.Host\"(\n\x12WatchAgentsRequest\x12\x12\n\nwith_loads\x18\x01 \x01(\x08\"\xc2\x02\n\x13WatchAgentsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12!\n\x05hosts\x18\x02 \x03(\x0b\x32\x12.trunkline.v1.Host\x12\x12\n\nis_partial\x18\x03 \x01(\x08\x12\x19\n\x11revoked_instances\x18\x04 \x03(\t\x12\x1c\n\x14has_missing_journals\x18\x05 \x01(\x08\x12&\n\nlost_hosts\x18\x06 \x03(\x0b\x32\x12.trunkline.v1.Host\x12;\n\x05loads\x18\x07 \x03(\x0b\x32,.trunkline.v1.WatchAgentsResponse.LoadsEntry\x1a\x44\n\nLoadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.HostLoad:\x02\x38\x01\"\'\n\x16ReleaseJournalsRequest\x12\r\n\x05names\x18\x01 \x03(\t\".\n\x17ReleaseJournalsResponse\x12\x13\n\x0bjournal_ids\x18\x01 \x03(\t2\xd2\x04\n\x0fRegistryService\x12I\n\x08Register\x12\x1d.trunkline.v1.RegisterRequest\x1a\x1e.trunkline.v1.RegisterResponse\x12L\n\tKeepAlive\x12\x1e.trunkline.v1.KeepAliveRequest\x1a\x1f.trunkline.v1.KeepAliveResponse\x12N\n\tHoldLease\x12\x1e.trunkline.v1.HoldLeaseRequest\x1a\x1f.trunkline.v1.HoldLeaseResponse(\x01\x12O\n\nDeregister\x12\x1f.trunkline.v1.DeregisterRequest\x1a .trunkline.v1.DeregisterResponse\x12O\n\nListAgents\x12\x1f.trunkline.v1.ListAgentsRequest\x1a .trunkline.v1.ListAgentsResponse\x12T\n\x0bWatchAgents\x12 .trunkline.v1.WatchAgentsRequest\x1a!.trunkline.v1.WatchAgentsResponse0\x01\x12^\n\x0fReleaseJournals\x12$.trunkline.v1.ReleaseJournalsRequest\x1a%.trunkline.v1.ReleaseJournalsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trunkline/v1/registry_service.proto\x12\x0ctrunkline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtrunkline/v1/agent_card.proto\"\xe3\x01\n\x11\x41gentRegistration\x12%\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x17.trunkline.v1.AgentCard\x12\x16\n\x0e\x64irect_replies\x18\x02 \x01(\x08\x12\x10\n\x08routable\x18\x03 \x01(\x08\x12\x31\n\x0f\x65xtended_skills\x18\x04 \x03(\x0b\x32\x18.trunkline.v1.AgentSkill\x12\x14\n\x0c\x63\x61rd_pending\x18\x05 \x01(\x08\x12\x15\n\rmessage_types\x18\x06 \x03(\t\x12\x0f\n\x07\x62reaker\x18\x07 \x01(\t\x12\x0c\n\x04kind\x18\x08 \x01(\t\"\x82\x03\n\x04Host\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bjournal_ids\x18\x03 \x03(\t\x12/\n\x06\x61gents\x18\x04 \x03(\x0b\x32\x1f.trunkline.v1.AgentRegistration\x12\x10\n\x08services\x18\x05 \x03(\t\x12\x35\n\x11lease_expire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x0estandby_agents\x18\x07 \x03(\tB\x02\x18\x01\x12\x10\n\x08identity\x18\x08 \x01(\t\x12\x16\n\x0emessaging_mode\x18\t \x01(\t\x12$\n\x04load\x18\n \x01(\x0b\x32\x16.trunkline.v1.HostLoad\x12\x10\n\x08store_id\x18\x0b \x01(\t\x12\x31\n\rdescribe_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10is_presumed_lost\x18\r \x01(\x08\"5\n\x08HostLoad\x12\x12\n\nopen_turns\x18\x01 \x01(\r\x12\x15\n\rrefuses_tasks\x18\x02 \x01(\x08\"3\n\x0fRegisterRequest\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Host\"<\n\x10RegisterResponse\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"I\n\x10KeepAliveRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12$\n\x04load\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.HostLoad\"=\n\x11KeepAliveResponse\x12(\n\x05lease\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"I\n\x10HoldLeaseRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12$\n\x04load\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.HostLoad\"\x13\n\x11HoldLeaseResponse\"$\n\x11\x44\x65registerRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\"\x14\n\x12\x44\x65registerResponse\"\x13\n\x11ListAgentsRequest\"_\n\x12ListAgentsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Host\x12&\n\nlost_hosts\x18\x02 \x03(\x0b\x32\x12.trunkline.v1.Host\"(\n\x12WatchAgentsRequest\x12\x12\n\nwith_loads\x18\x01 \x01(\x08\"\xc2\x02\n\x13WatchAgentsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12!\n\x05hosts\x18\x02 \x03(\x0b\x32\x12.trunkline.v1.Host\x12\x12\n\nis_partial\x18\x03 \x01(\x08\x12\x19\n\x11revoked_instances\x18\x04 \x03(\t\x12\x1c\n\x14has_missing_journals\x18\x05 \x01(\x08\x12&\n\nlost_hosts\x18\x06 \x03(\x0b\x32\x12.trunkline.v1.Host\x12;\n\x05loads\x18\x07 \x03(\x0b\x32,.trunkline.v1.WatchAgentsResponse.LoadsEntry\x1a\x44\n\nLoadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.HostLoad:\x02\x38\x01\"\'\n\x16ReleaseJournalsRequest\x12\r\n\x05names\x18\x01 \x03(\t\".\n\x17ReleaseJournalsResponse\x12\x13\n\x0bjournal_ids\x18\x01 \x03(\t2\xd2\x04\n\x0fRegistryService\x12I\n\x08Register\x12\x1d.trunkline.v1.RegisterRequest\x1a\x1e.trunkline.v1.RegisterResponse\x12L\n\tKeepAlive\x12\x1e.trunkline.v1.KeepAliveRequest\x1a\x1f.trunkline.v1.KeepAliveResponse\x12N\n\tHoldLease\x12\x1e.trunkline.v1.HoldLeaseRequest\x1a\x1f.trunkline.v1.HoldLeaseResponse(\x01\x12O\n\nDeregister\x12\x1f.trunkline.v1.DeregisterRequest\x1a .trunkline.v1.DeregisterResponse\x12O\n\nListAgents\x12\x1f.trunkline.v1.ListAgentsRequest\x1a .trunkline.v1.ListAgentsResponse\x12T\n\x0bWatchAgents\x12 .trunkline.v1.WatchAgentsRequest\x1a!.trunkline.v1.WatchAgentsResponse0\x01\x12^\n\x0fReleaseJournals\x12$.trunkline.v1.ReleaseJournalsRequest\x1a%.trunkline.v1.ReleaseJournalsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,39 +41,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTREGISTRATION']._serialized_start=150
   _globals['_AGENTREGISTRATION']._serialized_end=377
   _globals['_HOST']._serialized_start=380
-  _globals['_HOST']._serialized_end=740
-  _globals['_HOSTLOAD']._serialized_start=742
-  _globals['_HOSTLOAD']._serialized_end=795
-  _globals['_REGISTERREQUEST']._serialized_start=797
-  _globals['_REGISTERREQUEST']._serialized_end=848
-  _globals['_REGISTERRESPONSE']._serialized_start=850
-  _globals['_REGISTERRESPONSE']._serialized_end=910
-  _globals['_KEEPALIVEREQUEST']._serialized_start=912
-  _globals['_KEEPALIVEREQUEST']._serialized_end=985
-  _globals['_KEEPALIVERESPONSE']._serialized_start=987
-  _globals['_KEEPALIVERESPONSE']._serialized_end=1048
-  _globals['_HOLDLEASEREQUEST']._serialized_start=1050
-  _globals['_HOLDLEASEREQUEST']._serialized_end=1123
-  _globals['_HOLDLEASERESPONSE']._serialized_start=1125
-  _globals['_HOLDLEASERESPONSE']._serialized_end=1144
-  _globals['_DEREGISTERREQUEST']._serialized_start=1146
-  _globals['_DEREGISTERREQUEST']._serialized_end=1182
-  _globals['_DEREGISTERRESPONSE']._serialized_start=1184
-  _globals['_DEREGISTERRESPONSE']._serialized_end=1204
-  _globals['_LISTAGENTSREQUEST']._serialized_start=1206
-  _globals['_LISTAGENTSREQUEST']._serialized_end=1225
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=1227
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1322
-  _globals['_WATCHAGENTSREQUEST']._serialized_start=1324
-  _globals['_WATCHAGENTSREQUEST']._serialized_end=1364
-  _globals['_WATCHAGENTSRESPONSE']._serialized_start=1367
-  _globals['_WATCHAGENTSRESPONSE']._serialized_end=1689
-  _globals['_WATCHAGENTSRESPONSE_LOADSENTRY']._serialized_start=1621
-  _globals['_WATCHAGENTSRESPONSE_LOADSENTRY']._serialized_end=1689
-  _globals['_RELEASEJOURNALSREQUEST']._serialized_start=1691
-  _globals['_RELEASEJOURNALSREQUEST']._serialized_end=1730
-  _globals['_RELEASEJOURNALSRESPONSE']._serialized_start=1732
-  _globals['_RELEASEJOURNALSRESPONSE']._serialized_end=1778
-  _globals['_REGISTRYSERVICE']._serialized_start=1781
-  _globals['_REGISTRYSERVICE']._serialized_end=2375
+  _globals['_HOST']._serialized_end=766
+  _globals['_HOSTLOAD']._serialized_start=768
+  _globals['_HOSTLOAD']._serialized_end=821
+  _globals['_REGISTERREQUEST']._serialized_start=823
+  _globals['_REGISTERREQUEST']._serialized_end=874
+  _globals['_REGISTERRESPONSE']._serialized_start=876
+  _globals['_REGISTERRESPONSE']._serialized_end=936
+  _globals['_KEEPALIVEREQUEST']._serialized_start=938
+  _globals['_KEEPALIVEREQUEST']._serialized_end=1011
+  _globals['_KEEPALIVERESPONSE']._serialized_start=1013
+  _globals['_KEEPALIVERESPONSE']._serialized_end=1074
+  _globals['_HOLDLEASEREQUEST']._serialized_start=1076
+  _globals['_HOLDLEASEREQUEST']._serialized_end=1149
+  _globals['_HOLDLEASERESPONSE']._serialized_start=1151
+  _globals['_HOLDLEASERESPONSE']._serialized_end=1170
+  _globals['_DEREGISTERREQUEST']._serialized_start=1172
+  _globals['_DEREGISTERREQUEST']._serialized_end=1208
+  _globals['_DEREGISTERRESPONSE']._serialized_start=1210
+  _globals['_DEREGISTERRESPONSE']._serialized_end=1230
+  _globals['_LISTAGENTSREQUEST']._serialized_start=1232
+  _globals['_LISTAGENTSREQUEST']._serialized_end=1251
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=1253
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=1348
+  _globals['_WATCHAGENTSREQUEST']._serialized_start=1350
+  _globals['_WATCHAGENTSREQUEST']._serialized_end=1390
+  _globals['_WATCHAGENTSRESPONSE']._serialized_start=1393
+  _globals['_WATCHAGENTSRESPONSE']._serialized_end=1715
+  _globals['_WATCHAGENTSRESPONSE_LOADSENTRY']._serialized_start=1647
+  _globals['_WATCHAGENTSRESPONSE_LOADSENTRY']._serialized_end=1715
+  _globals['_RELEASEJOURNALSREQUEST']._serialized_start=1717
+  _globals['_RELEASEJOURNALSREQUEST']._serialized_end=1756
+  _globals['_RELEASEJOURNALSRESPONSE']._serialized_start=1758
+  _globals['_RELEASEJOURNALSRESPONSE']._serialized_end=1804
+  _globals['_REGISTRYSERVICE']._serialized_start=1807
+  _globals['_REGISTRYSERVICE']._serialized_end=2401
 # @@protoc_insertion_point(module_scope)

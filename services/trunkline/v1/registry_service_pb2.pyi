@@ -106,6 +106,7 @@ class Host(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     STORE_ID_FIELD_NUMBER: _builtins.int
     DESCRIBE_TIME_FIELD_NUMBER: _builtins.int
+    IS_PRESUMED_LOST_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
@@ -119,6 +120,11 @@ class Host(_message.Message):
     store_id: _builtins.str
     """The id of the store whose tasks it reads, also those of other hosts. It is empty if its tasks
     are in files.
+    """
+    is_presumed_lost: _builtins.bool
+    """Set by a registry for a host that it has read from its file as it started, and that has not
+    registered since. Meanwhile the host may have left, so it is lost only if every registry that
+    answers lists it as lost.
     """
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -167,10 +173,11 @@ class Host(_message.Message):
         load: Global___HostLoad | None = ...,
         store_id: _builtins.str = ...,
         describe_time: _timestamp_pb2.Timestamp | None = ...,
+        is_presumed_lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["describe_time", b"describe_time", "lease_expire_time", b"lease_expire_time", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "describe_time", b"describe_time", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents", "store_id", b"store_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "describe_time", b"describe_time", "host_id", b"host_id", "identity", b"identity", "is_presumed_lost", b"is_presumed_lost", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "load", b"load", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents", "store_id", b"store_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,7 @@ def add_paths(paths: Paths, data: DataOption = None, *, json: JsonOption = False
     """Add Markdown, text, HTML and PDF. Earlier versions are replaced. Exits 1 if a file fails."""
     from trunkline_agents.research.documents.adding import add_documents
     from trunkline_agents.research.documents.opening import open_documents
+    from trunkline_agents.research.settings import read_documents_url
 
     settings = _load_settings(data, uses={"embeddings", "models"})
     index = _open_index(settings)
@@ -61,6 +62,8 @@ def add_paths(paths: Paths, data: DataOption = None, *, json: JsonOption = False
             print_stderr("nothing to add: there is no Markdown, text, HTML or PDF")
     for path, problem in report.refused.items():
         print_stderr(f"not added: {path}: {problem}")
+    if settings.store and not read_documents_url(settings):
+        print_stderr("agents can't read them until [research] documents_store is set")
     has_documents = report.added or unchanged or report.removed
     return ExitCode.OK if has_documents and not report.refused else ExitCode.FAILED
 

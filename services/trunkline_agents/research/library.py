@@ -10,7 +10,6 @@ from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,
     ModelUnavailableError,
-    TrunklineError,
 )
 from trunkline_agents.research.documents.opening import open_database_documents
 from trunkline_agents.research.documents.passages import SearchHit
@@ -29,13 +28,13 @@ class DocumentLibrary:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         model: EmbeddingModel | None = None,
         cipher: Cipher | None = None,
         *,
         database_url: str = "",
     ) -> None:
-        """Use a file, which is encrypted with a cipher, or the database of a URL."""
+        """Use a file, which is encrypted with a cipher, or the database of a URL, or nothing."""
         self._path = path
         self._database_url = database_url
         self._model = model
@@ -61,11 +60,11 @@ class DocumentLibrary:
 
     def _search(self, query: str, limit: int) -> SearchResult:
         store = self._open_store()
-        if store is None:
-            raise _no_documents_error()
-        count = store.count_documents()
-        if not count:
-            raise _no_documents_error()
+        count = 0 if store is None else store.count_documents()
+        if store is None or not count:
+            raise InvalidArgumentError(
+                "query", "There are no documents yet; `trunkline docs add PATH` adds some."
+            )
         hits, unavailable = self._search_store(store, query, limit)
         if not hits:
             number = "the one document" if count == 1 else f"the {count} documents"
@@ -84,6 +83,12 @@ class DocumentLibrary:
             if self._store is None:
                 self._store = open_database_documents(self._database_url)
             return self._store
+        if self._path is None:
+            problem = (
+                "Documents are in the database, which agents can't read yet: "
+                "set documents_store under [research]."
+            )
+            raise InvalidArgumentError("query", problem)
         inode = self._path.stat().st_ino if self._path.is_file() else 0
         if self._store is not None and inode != self._inode:
             self._store.close()
@@ -112,12 +117,6 @@ class DocumentLibrary:
         if self._index is None and self._model is not None:
             self._index = VectorIndex(self._model.open())
         return self._index
-
-
-def _no_documents_error() -> TrunklineError:
-    return InvalidArgumentError(
-        "query", "There are no documents yet; `trunkline docs add PATH` adds some."
-    )
 
 
 def _source(hit: SearchHit) -> Source:

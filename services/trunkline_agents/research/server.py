@@ -181,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="An MCP server for research, on stdio."
     )
-    parser.add_argument("--documents", type=Path, default=documents_path(Path(".trunkline")))
+    parser.add_argument("--documents", default=str(documents_path(Path(".trunkline"))))
     parser.add_argument("--searxng-url", default="", help="a SearXNG to search the web with")
     parser.add_argument("--tavily-url", default=TAVILY_URL)
     parser.add_argument(
@@ -200,10 +200,10 @@ def main() -> None:
     cipher = None
     if key:
         derived = DerivedKey.parse(key, where=DOCUMENTS_KEY_VARIABLE)
-        cipher = derived.cipher(name=str(options.documents))
+        cipher = derived.cipher(name=options.documents)
     tools = ResearchTools(
         DocumentLibrary(
-            options.documents,
+            Path(options.documents) if options.documents else None,
             model if model.name else None,
             cipher,
             database_url=os.environ.get(DOCUMENTS_STORE_VARIABLE, ""),

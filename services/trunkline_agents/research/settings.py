@@ -9,7 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trunkline.core.encryption import DerivedKey, open_if_encrypting
 from trunkline.core.private_files import PRIVATE_FOLDER
-from trunkline.core.settings import Settings, check_optional_postgres_url, check_optional_url
+from trunkline.core.settings import (
+    Settings,
+    check_optional_postgres_url,
+    check_optional_url,
+    load_plugin_settings,
+)
 
 if TYPE_CHECKING:
     from trunkline import McpServer, PluginContext
@@ -45,8 +50,17 @@ class ResearchSettings(BaseModel):
     arxiv_url: _OptionalUrl = "https://export.arxiv.org"
     """The address of arXiv or of a mirror. If it is empty, papers are not searched."""
     documents_store: _DatabaseUrl = ""
-    """The URL by which the server reads documents in a database. By default it is `store`; a role
-    that may only read the tables of documents is enough."""
+    """The URL by which the server reads documents in a database. `store` is no default, because the
+    tasks of all accounts are at that URL. A role that may only read the documents is enough."""
+
+
+def read_documents_url(settings: Settings) -> str:
+    """Return the URL by which agents read documents in a database, or "" if they may not.
+
+    Raises:
+        ConfigurationError: the table `[research]` is invalid.
+    """
+    return load_plugin_settings("research", ResearchSettings, settings).documents_store
 
 
 def documents_path(data_dir: Path) -> Path:
@@ -78,8 +92,10 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
 
     settings = context.settings
     model = EmbeddingModel.from_settings(context.mesh.embeddings, context.mesh.models)
+    # Without a file, the server says what is missing if it has no URL either.
+    documents = "" if context.mesh.store else str(documents_path(context.mesh.data_dir).absolute())
     args = {
-        "--documents": str(documents_path(context.mesh.data_dir).absolute()),
+        "--documents": documents,
         "--searxng-url": settings.searxng_url,
         "--tavily-url": settings.tavily_url,
         "--tavily-key-env": settings.tavily_key_env,
@@ -89,8 +105,7 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
     }
     documents_key = open_documents_key(context.mesh)
     keys = {
-        DOCUMENTS_STORE_VARIABLE: context.mesh.store
-        and (settings.documents_store or context.mesh.store),
+        DOCUMENTS_STORE_VARIABLE: settings.documents_store if context.mesh.store else "",
         DOCUMENTS_KEY_VARIABLE: documents_key.encode() if documents_key else "",
         TAVILY_VARIABLE: os.environ.get(settings.tavily_key_env, ""),
         EMBEDDINGS_VARIABLE: model.api_key if model else "",

@@ -597,6 +597,57 @@ async def test_a_host_that_does_not_return_to_a_restarted_registry_is_lost(
             directory.get_agent("math")
 
 
+async def test_a_host_that_left_while_a_registry_was_away_is_not_lost(
+    channels: ChannelPool, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    async with asyncio.timeout(PATIENCE_S), registry_at(folder=folders[0]) as one:
+        first = RegistryClient(channels.get(one))
+        async with registry_at(folder=folders[1]) as two:
+            for registry in (first, RegistryClient(channels.get(two))):
+                for host_id, journal_id in (("h-1", "aaaaaaaa"), ("h-2", "bbbbbbbb")):
+                    await registry.register(host(host_id, journal_id=journal_id))
+        await first.deregister("h-1")
+        async with registry_at(folder=folders[1]) as two:
+            second = RegistryClient(channels.get(two))
+            assert names((await second.read_hosts()).lost_hosts) == ["h-1", "h-2"]
+            both, alone = Directory(channels, one, two), Directory(channels, two)
+            await both.read()
+            assert names(both.hosts) == ["h-2"]
+            assert names(both.lost_hosts) == []
+            await alone.read()
+            assert names(alone.lost_hosts) == ["h-1", "h-2"]
+
+
+async def test_journals_are_released_at_all_registries_at_once(
+    channels: ChannelPool, tmp_path: Path
+) -> None:
+    asked = asyncio.Barrier(2)
+
+    class Registry(RegistryServicer):
+        async def ReleaseJournals(  # noqa: N802  gRPC's name
+            self, request: registry_service_pb2.ReleaseJournalsRequest, context: Any
+        ) -> registry_service_pb2.ReleaseJournalsResponse:
+            await asked.wait()
+            return await super().ReleaseJournals(request, context)
+
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        registry_at(folder=tmp_path, kind=Registry, lease_s=0.2) as one,
+        registry_at(folder=tmp_path, kind=Registry, lease_s=0.2) as two,
+        Directory(channels, one, two) as directory,
+    ):
+        for address in (one, two):
+            registered = host("h-1", journal_id="aaaaaaaa")
+            await RegistryClient(channels.get(address)).register(registered)
+        await directory.wait_until(lambda d: names(d.lost_hosts) == ["h-1"], timeout_s=PATIENCE_S)
+        # The registries share the owners, and one of them forgets the owner first.
+        assert await directory.release_journals(["member"]) == ["aaaaaaaa"]
+        await directory.wait_until(lambda d: not d.lost_hosts, timeout_s=PATIENCE_S)
+
+
 class Disk:
     """Delays or refuses the writes of one file, as the disk of a busy or full machine does."""
 

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import asyncpg
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -29,13 +28,13 @@ from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog
 from trunkline.messages.postgres_store import PostgresMessageStore
-from trunkline.processes.store_copy import copy_to_database
 from trunkline.processes.stored_tables import list_tables, migrate
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tools.used_approvals import PostgresUsedApprovals
 
 TESTS = Path(__file__).parents[2]
 LEASE_S = 2.0
+ADD_AUDIT_RECORD = "INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')"
 SERVE = (*COMMAND, "serve", "agents", "--agent", "harness.agents.teller:teller")
 
 
@@ -183,11 +182,9 @@ async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_file
     backup = tmp_path / "backup"
     async with new_database() as first, new_database() as second:
         await run("copy", str(tmp_path / "data"), first)
-        connection = await asyncpg.connect(first)
-        await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
         async with PostgresDatabase(first) as database:
+            await database.fetch(ADD_AUDIT_RECORD)
             await PostgresFiles(database).write("identity/revoked", b"x")
-        await connection.close()
         made = await run("backup", str(backup), store=first)
         restored = await run("restore", str(backup), store=second)
         assert (made.exit, restored.exit) == (0, 0), (made.err, restored.err)
@@ -200,23 +197,19 @@ async def test_a_backup_of_a_database_is_restored_into_another_one_and_into_file
 
 
 async def count_rows(url: str) -> dict[str, int]:
-    connection = await asyncpg.connect(url)
-    try:
+    async with PostgresDatabase(url) as database:
         return {
-            table: await connection.fetchval(" ".join(("SELECT count(*) FROM", table)))
+            table: len(await database.fetch(" ".join(("SELECT FROM", table))))
             for table in list_tables()
         }
-    finally:
-        await connection.close()
 
 
 async def test_a_check_names_a_task_of_a_database_whose_events_are_damaged(tmp_path: Path) -> None:
     await make_full_folder(tmp_path / "data")
     async with new_database() as url:
         await run("copy", str(tmp_path / "data"), url)
-        connection = await asyncpg.connect(url)
-        await connection.execute("DELETE FROM trunkline_events WHERE sequence = 2")
-        await connection.close()
+        async with PostgresDatabase(url) as database:
+            await database.fetch("DELETE FROM trunkline_events WHERE sequence = 2")
         found = await run("check", store=url)
         refused = await run("backup", str(tmp_path / "backup"), store=url)
     assert found.exit == 1
@@ -262,39 +255,31 @@ def new_key() -> ec.EllipticCurvePublicKey:
 
 async def test_a_restore_keeps_the_audit_log_of_a_database_that_has_one(tmp_path: Path) -> None:
     await make_full_folder(tmp_path / "data")
-    async with new_database() as url:
-        async with PostgresDatabase(url) as database:
-            await migrate(database)
-        connection = await asyncpg.connect(url)
-        await connection.execute("INSERT INTO trunkline_audit VALUES (1, 'writer', 1, now(), 'x')")
+    async with new_database() as url, PostgresDatabase(url) as database:
+        await migrate(database)
+        await database.fetch(ADD_AUDIT_RECORD)
         refused = await run("restore", str(tmp_path / "data"), store=url)
-        kept = await connection.fetchval("SELECT count(*) FROM trunkline_audit")
-        await connection.close()
-    assert "is not empty: trunkline_audit has rows" in refused.err
-    assert kept == 1
+        assert "is not empty: trunkline_audit has rows" in refused.err
+        assert len(await database.fetch("SELECT FROM trunkline_audit")) == 1
 
 
 async def test_a_check_names_a_damaged_file_of_a_database(tmp_path: Path) -> None:
     await make_full_folder(tmp_path / "data")
     async with new_database() as url:
         await run("copy", str(tmp_path / "data"), url)
-        connection = await asyncpg.connect(url)
-        await connection.execute("UPDATE trunkline_blob_chunks SET body = 'x' WHERE position = 0")
-        await connection.close()
+        async with PostgresDatabase(url) as database:
+            await database.fetch("UPDATE trunkline_blob_chunks SET body = 'x' WHERE position = 0")
         found = await run("check", store=url)
     assert found.exit == 1
     assert " is damaged; " in found.out
 
 
-async def test_a_copy_that_fails_leaves_the_database_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_copy_that_fails_leaves_the_database_empty(tmp_path: Path) -> None:
     await make_full_folder(tmp_path / "data")
     (tmp_path / "data" / "private" / "messages.db").write_bytes(b"no database")
     async with new_database() as url:
         failed = await run("copy", str(tmp_path / "data"), url)
         assert failed.exit == 1
         (tmp_path / "data" / "private" / "messages.db").unlink()
-        async with PostgresDatabase(url) as database:
-            report = await copy_to_database(tmp_path / "data", database)
-    assert report.journals == 1
+        copied = await run("copy", str(tmp_path / "data"), url)
+    assert copied.out.startswith("1 journals, ")

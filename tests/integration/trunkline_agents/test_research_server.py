@@ -14,7 +14,9 @@ from mcp_types import CallToolResult, TextContent
 
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import run_command
+from harness.pages import ROOT, read_blocks
 from harness.remote.search_engines import Engines, Reply, Script, as_json, feed, search_engines
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.embeddings import EmbeddingModel
 from trunkline_agents.research.documents.adding import add_documents
 from trunkline_agents.research.documents.sqlite_store import SqliteDocumentStore
@@ -36,14 +38,14 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def server(documents: Path, *options: str, **variables: str) -> AsyncIterator[Client]:
+async def server(documents: Path | None, *options: str, **variables: str) -> AsyncIterator[Client]:
     program = "from trunkline_agents.research.server import main; main()"
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     # No local call may go through a proxy of the environment.
     proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-c", program, f"--documents={documents}", *options],
+        args=["-c", program, f"--documents={documents or ''}", *options],
         env={**kept, **proxies, **variables},
     )
     async with Client(parameters) as client:
@@ -258,8 +260,13 @@ async def test_documents_of_a_database_are_added_by_a_command_and_found(tmp_path
         ):
             done = await run_command("docs", *words, folder=tmp_path, TRUNKLINE_STORE=url)
             assert (done.exit, expected in done.out) == (0, True), done.err
+            assert ("until [research] documents_store is set" in done.err) == (words[0] == "add")
         assert not await asyncio.to_thread(lambda: list(tmp_path.rglob("documents.db")))
-        async with server(tmp_path / "none.db", TRUNKLINE_DOCUMENTS_STORE=url) as client:
+        async with server(None) as client:
+            refused = await client.call_tool("search_documents", {"query": "days of paid leave"})
+            assert "set documents_store under [research]" in text_of(refused)
+        reader = await add_reader(url)
+        async with server(None, TRUNKLINE_DOCUMENTS_STORE=reader) as client:
             result = await client.call_tool("search_documents", {"query": "days of paid leave"})
             assert [source["location"] for source in sources_of(result)] == ["handbook.md"]
             done = await run_command(
@@ -268,6 +275,19 @@ async def test_documents_of_a_database_are_added_by_a_command_and_found(tmp_path
             assert done.exit == 0
             empty = await client.call_tool("search_documents", {"query": "days of paid leave"})
             assert "There are no documents yet" in text_of(empty)
+
+
+async def add_reader(url: str) -> str:
+    """Add the role of the documentation, and return its URL."""
+    blocks = read_blocks(ROOT / "docs/bundled.md")
+    (script,) = (block.text for block in blocks if block.language == "sql")
+    schema = url.rpartition("=")[2]
+    role = f"librarian_{schema}"
+    async with PostgresDatabase(url) as database:
+        for statement in script.replace("librarian", role).split(";")[:-1]:
+            await database.fetch(statement)
+        await database.fetch(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    return url.replace("postgres@", f"{role}@")
 
 
 async def with_vectors(folder: Path, engines: Engines) -> Path:

@@ -2,12 +2,15 @@
 
 import asyncio
 import operator
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
+from langgraph.checkpoint.base import id as checkpoint_ids
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
@@ -325,6 +328,23 @@ async def test_a_conversation_of_a_context_survives_a_restart(
     async with mesh(agent, data_dir=tmp_path) as m:
         assert (await m.ask("c", context=first)).text == "a one b two c"
         assert (await m.ask("d")).text == "d"
+
+
+@pytest.mark.parametrize("has_checkpointer", [False, True])
+async def test_a_conversation_continues_on_a_host_whose_clock_is_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, has_checkpointer: bool
+) -> None:
+    own = {"checkpointer": InMemorySaver()} if has_checkpointer else {}
+    agent = graph_agent(react_graph(ScriptedModel("one", "two", join_texts), **own))
+    async with mesh(agent, data_dir=tmp_path) as m:
+        first = await m.ask("a")
+    # LangGraph makes ids of checkpoints of the time, and of the last one of the process.
+    behind = SimpleNamespace(time_ns=lambda: time.time_ns() - 10**12)
+    monkeypatch.setattr(checkpoint_ids, "time", behind)
+    monkeypatch.setattr(checkpoint_ids, "_last_v6_timestamp", None)
+    async with mesh(agent, data_dir=tmp_path) as m:
+        assert (await m.ask("b", context=first)).text == "two"
+        assert (await m.ask("c", context=first)).text == "a one b two c"
 
 
 async def test_a_waiting_task_blocks_no_other_and_no_message_is_lost() -> None:

@@ -1,5 +1,6 @@
 """Messages at rest: no file shows their content, and the key changes, is checked and backed up."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,6 +75,6 @@ async def test_the_store_is_checked_and_backed_up(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     path = data / PRIVATE_FOLDER / "messages.db"
     await write(path, None, "1")
-    assert check_data(data, json=True) == 0
+    assert await asyncio.to_thread(check_data, data, json=True) == 0
     back_up_data(copy, data, json=True)
     assert await read(copy / PRIVATE_FOLDER / "messages.db", None) == [(SECRET, f"about {SECRET}")]

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
+from uuid import UUID
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 _FORKED: Final = "fork"
 _MESSAGES: Final = "messages"
 _MAX_TRIES: Final = 20
+# An author's checkpointer takes the highest id for the latest checkpoint. Ids begin with the time
+# of the host that made them, and the clock of the next host may be behind.
+_LOWEST_ID: Final = "00000000-0000-6000-8000-000000000000"
 
 
 class ThreadHead(NamedTuple):
@@ -81,7 +85,7 @@ class TaskThread:
         if head is None:
             return
         self.base_checkpoint_id = head.checkpoint["id"]
-        await _write_head(self.saver, self.config, head)
+        await _write_head(self.saver, self.config, _rename(head, _LOWEST_ID))
 
     async def save_conversation(self) -> None:
         """Make the head of the thread the head of the conversation. Repeating this does nothing."""
@@ -96,8 +100,11 @@ class TaskThread:
             head = ThreadHead(
                 latest.checkpoint, step if current is None else max(step, current.step + 1)
             )
-            if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
-                head = _merge_heads(current, head)
+            if current is not None:
+                if current.checkpoint["id"] != self.base_checkpoint_id:
+                    head = _merge_heads(current, head)
+                if head.checkpoint["id"] < current.checkpoint["id"]:
+                    head = _rename(head, _next_id(current.checkpoint["id"]))
             if await self._conversation.save_head(head):
                 return
         logger.warning("conversation.not_saved", extra={"problem": "its state changes too often"})
@@ -165,6 +172,16 @@ async def _write_head(
     metadata: CheckpointMetadata = {"source": _FORKED, "step": head.step, "parents": {}}
     versions = head.checkpoint["channel_versions"]
     await saver.aput(config, head.checkpoint, metadata, versions)
+
+
+def _rename(head: ThreadHead, checkpoint_id: str) -> ThreadHead:
+    checkpoint = head.checkpoint.copy()
+    checkpoint["id"] = checkpoint_id
+    return ThreadHead(checkpoint, head.step)
+
+
+def _next_id(checkpoint_id: str) -> str:
+    return str(UUID(int=UUID(checkpoint_id).int + 1))
 
 
 def _merge_heads(current: ThreadHead, own_head: ThreadHead) -> ThreadHead:

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import (
 
 from trunkline.agents.reasoning.checkpoint_types import CheckpointSerializer
 from trunkline.conversations.store import CheckpointStore, StoredCheckpoint, StoredWrite, ThreadKey
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 logger = logging.getLogger(__name__)
 
@@ -140,13 +140,17 @@ class TurnSaver(StoreSaver):
         """Do nothing: a node without a checkpoint runs and streams again."""
 
     async def load_state(self, thread_id: str) -> dict[str, Any] | None:
-        """Return the state in the last checkpoint of a thread, if it has a checkpoint."""
+        """Return the state in the last checkpoint of a thread, if it has a checkpoint.
+
+        Raises:
+            JournalUnavailableError: the store can't be read now.
+        """
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         try:
             found = await self.aget_tuple(config)
-        except (JournalUnavailableError, ValueError, TypeError, KeyError) as error:
-            # The checkpoint is torn after a power failure or of another version. The turn starts
-            # over.
+        except (JournalUnusableError, ValueError, TypeError, KeyError) as error:
+            # The checkpoint is torn after a power failure or of another version, or its key is
+            # missing. The turn starts over.
             logger.warning("checkpoint.not_read", extra={"problem": type(error).__name__})
             await self.delete_turn(thread_id)
             return None

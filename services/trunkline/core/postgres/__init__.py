@@ -9,9 +9,8 @@ from trunkline.core.postgres.database import (
     Connection,
     PostgresDatabase,
     begin,
-    explain,
 )
-from trunkline.core.postgres.retries import PATIENCE_S, FinalError, retry_while_away
+from trunkline.core.postgres.retries import PATIENCE_S, retry_while_away
 from trunkline.core.postgres.schema import Schema
 
 __all__ = [
@@ -19,10 +18,8 @@ __all__ = [
     "PATIENCE_S",
     "UNREPLICATED",
     "Connection",
-    "FinalError",
     "PostgresDatabase",
     "Schema",
     "begin",
-    "explain",
     "retry_while_away",
 ]

@@ -13,10 +13,10 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres.retries import FinalError, is_passing, refuses_tls
+from trunkline.core.postgres.retries import build_error
 from trunkline.core.postgres.schema import Schema
 from trunkline.core.settings.postgres_url import describe_postgres_url
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 logger = logging.getLogger(__name__)
 
@@ -125,16 +125,16 @@ class PostgresDatabase:
         """Wait until the database accepts connections.
 
         Raises:
-            JournalUnavailableError: it refuses the user, the password or the name of the database.
+            JournalUnusableError: it refuses the user, the password or the name of the database.
         """
         backoff = Backoff()
         is_reported = False
         while True:
             try:
                 connection = await self.connect()
+            except JournalUnusableError:
+                raise
             except JournalUnavailableError as error:
-                if not is_passing(error):
-                    raise
                 if not is_reported:
                     extra = {"database": self.name, "problem": error.problem}
                     logger.warning("database.awaited", extra=extra)
@@ -148,14 +148,14 @@ class PostgresDatabase:
         """Create or check the tables of a store once in this process.
 
         Raises:
-            JournalUnavailableError: the tables are of another version, or the role may not create
+            JournalUnusableError: the tables are of another version, or the role may not create
                 them.
         """
         async with self._preparing:
             if schema.part in self._prepared:
                 return
             if problem := await self.run(schema.prepare):
-                raise JournalUnavailableError(self.name, problem) from FinalError()
+                raise JournalUnusableError(self.name, problem)
             self._prepared.add(schema.part)
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
@@ -210,7 +210,7 @@ class PostgresDatabase:
             yield
         except ERRORS as error:
             self.adapt(error)
-            raise JournalUnavailableError(self.name, explain(error)) from error
+            raise build_error(self.name, error) from error
 
     def adapt(self, error: BaseException) -> bool:
         """Return whether a statement that failed should be tried again on a new connection.
@@ -301,15 +301,6 @@ async def begin(connection: Connection) -> AsyncIterator[None]:
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
-
-
-def explain(error: BaseException) -> str:
-    """Return the text of an error of asyncpg, for people."""
-    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
-        return "none of its hosts accepts writes; name the primary, or all hosts that may become it"
-    if refuses_tls(error):
-        return f"{error}; let it use TLS (`ssl = on`), or connect with another `sslmode`"
-    return str(error) or type(error).__name__
 
 
 def is_usable_after(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import asyncpg
 
 from trunkline.core.backoff import RetryWindow
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 _Result = TypeVar("_Result")
 
@@ -18,44 +18,48 @@ seconds."""
 # The classes of errors that say that the server is going away, is not the primary any more, has no
 # connection left, or that another transaction was in the way.
 _PASSING: Final = ("08", "25006", "25P03", "40", "53", "55P03", "57P")
+_FINAL: Final = (
+    asyncpg.ClientConfigurationError,
+    FileNotFoundError,
+    PermissionError,
+    ssl.SSLError,
+)
 
 
-class FinalError(Exception):
-    """The cause of a JournalUnavailableError that no wait ends."""
-
-
-async def retry_while_away(work: Callable[[], Awaitable[_Result]]) -> _Result:
+async def retry_while_away(
+    work: Callable[[], Awaitable[_Result]], *, limit_s: float = PATIENCE_S
+) -> _Result:
     """Repeat work, which may run several times, while the database is away.
 
     Raises:
-        JournalUnavailableError: it was away for `PATIENCE_S` seconds, or refuses the work.
+        JournalUnavailableError: it was away for `limit_s` seconds.
+        JournalUnusableError: it refuses the work.
     """
-    retries = RetryWindow(PATIENCE_S)
+    retries = RetryWindow(limit_s)
     while True:
         try:
             return await work()
+        except JournalUnusableError:
+            raise
         except JournalUnavailableError as error:
-            if not is_passing(error):
-                raise
             await asyncio.sleep(retries.next_pause_s(error))
 
 
-def is_passing(error: JournalUnavailableError) -> bool:
-    """Return whether a later try may succeed without a change of the settings or the statement."""
-    cause = error.__cause__
-    if isinstance(cause, asyncpg.PostgresError):
-        return (cause.sqlstate or "").startswith(_PASSING)
-    final = (
-        FinalError,
-        asyncpg.ClientConfigurationError,
-        FileNotFoundError,
-        PermissionError,
-        ssl.SSLError,
-    )
-    # Without a cause, the write does not wait for the synchronous standby, and is repeated.
-    return not isinstance(cause, final) and not refuses_tls(cause)
+def build_error(name: str, error: Exception) -> JournalUnavailableError:
+    """Return the error for a failure of asyncpg at the database `name`.
 
-
-def refuses_tls(error: BaseException | None) -> bool:
-    """Return whether a server without TLS is the cause. asyncpg has no class for this error."""
-    return isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error)
+    It is a JournalUnusableError if no later try can succeed before the settings, the rights or the
+    statement change.
+    """
+    problem = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.PostgresError):
+        is_final = not (error.sqlstate or "").startswith(_PASSING)
+    else:
+        is_final = isinstance(error, _FINAL)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        problem = "none of its hosts accepts writes; name the primary, or all that may become it"
+    elif isinstance(error, ConnectionError) and "rejected SSL upgrade" in problem:
+        # asyncpg has no class for this.
+        is_final = True
+        problem += "; let it use TLS (`ssl = on`), or connect with another `sslmode`"
+    return (JournalUnusableError if is_final else JournalUnavailableError)(name, problem)

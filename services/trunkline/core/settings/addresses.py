@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -13,8 +14,39 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
+class _Parsed(ABC):
+    """A value that settings give as text."""
+
+    __slots__ = ()
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the text.
+
+        Raises:
+            ValueError: the text has another form.
+        """
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: object, _handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls._validate)
+
+    @classmethod
+    def _validate(cls, value: object) -> Self:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"expected HOST:PORT, got {value!r}")
+        return cls.parse(value)
+
+
 @dataclass(frozen=True, slots=True)
-class HostPort:
+class HostPort(_Parsed):
     """An address to listen on. Port 0 selects a free port."""
 
     host: str
@@ -42,22 +74,6 @@ class HostPort:
         """Return the address as text, with the port of a bound address in place of port 0."""
         return str(self if self.port else HostPort(self.host, HostPort.parse(bound).port))
 
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: object, _handler: "GetCoreSchemaHandler"
-    ) -> "CoreSchema":
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls._validate)
-
-    @classmethod
-    def _validate(cls, value: object) -> Self:
-        if isinstance(value, cls):
-            return value
-        if not isinstance(value, str):
-            raise ValueError(f"expected HOST:PORT, got {value!r}")
-        return cls.parse(value)
-
     @property
     def is_loopback(self) -> bool:
         """True if only this machine can reach it."""
@@ -73,7 +89,7 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
-class MeshAddress:
+class MeshAddress(_Parsed):
     """The addresses of the registries of a mesh, at least one. The first one names the mesh."""
 
     registries: tuple[HostPort, ...]
@@ -99,22 +115,6 @@ class MeshAddress:
     def addresses(self) -> tuple[str, ...]:
         """The addresses as texts."""
         return tuple(map(str, self.registries))
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: object, _handler: "GetCoreSchemaHandler"
-    ) -> "CoreSchema":
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls._validate)
-
-    @classmethod
-    def _validate(cls, value: object) -> Self:
-        if isinstance(value, cls):
-            return value
-        if not isinstance(value, str):
-            raise ValueError(f"expected HOST:PORT, got {value!r}")
-        return cls.parse(value)
 
     def __str__(self) -> str:
         return ",".join(self.addresses)

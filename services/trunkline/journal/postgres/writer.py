@@ -8,13 +8,7 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres import (
-    ERRORS,
-    UNREPLICATED,
-    Connection,
-    PostgresDatabase,
-    explain,
-)
+from trunkline.core.postgres import ERRORS, UNREPLICATED, Connection, PostgresDatabase
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.postgres.fence import hold_fence
 
@@ -128,7 +122,8 @@ class PostgresWriter:
             if self._database.adapt(error):
                 return False
             if _is_refused(error, is_in_doubt=is_in_doubt):
-                raise JournalUnavailableError(self._database.name, explain(error)) from error
+                problem = str(error) or type(error).__name__
+                raise JournalUnavailableError(self._database.name, problem) from error
             if not is_in_doubt:
                 extra = {"journal": self._journal_id, "problem": repr(error)}
                 logger.warning("journal.commit_in_doubt", extra=extra)

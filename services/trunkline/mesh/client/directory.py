@@ -4,10 +4,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.runtime import run_in_background
@@ -45,6 +45,8 @@ from trunkline.v1 import (
 )
 
 logger = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 HOST_LEFT: Final = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
@@ -147,15 +149,37 @@ class Directory:
         Raises:
             TrunklineError: a registry refuses it, or none answers.
         """
-        names, released, problems = list(names), list[str](), list[PeerError]()
-        for registry in self.registries:
-            try:
-                released += await registry.release_journals([*names, *released])
-            except PeerError as error:
-                problems.append(error)
-        if len(problems) == len(self.registries):
-            raise problems[0]
+        names = list(names)
+        answers = await self._ask_all(lambda registry: registry.release_journals(names))
+        released = sorted({each for answer in answers for each in answer})
+        if released and len(self.registries) > 1:
+            # A registry whose call came second found no owner, and does not know the journals.
+            await self._ask_all(lambda registry: registry.release_journals(released))
         return released
+
+    async def _ask_all(
+        self, ask: Callable[[RegistryClient], Awaitable[_Answer]]
+    ) -> Sequence[_Answer]:
+        """Ask all registries at once; return the answers of those that answer.
+
+        Raises:
+            TrunklineError: a registry refuses it, or none answers.
+        """
+
+        async def try_one(registry: RegistryClient) -> None:
+            try:
+                answers.append(await ask(registry))
+            except TrunklineError as error:
+                problems.append(error)
+
+        answers, problems = list[_Answer](), list[TrunklineError]()
+        async with asyncio.TaskGroup() as group:
+            for registry in self.registries:
+                group.create_task(try_one(registry))
+        refusals = [error for error in problems if not isinstance(error, PeerError)]
+        if refusals or not answers:
+            raise (refusals or problems)[0]
+        return answers
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, sorted."""

@@ -1,5 +1,6 @@
 """What the registries of the mesh say about its hosts, and their union."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -47,7 +48,7 @@ def merge_hosts(
     ids_by_address: dict[str, str] = {}
     ids_by_journal: dict[str, str] = {}
     described = (host for hosts in lists for host in hosts)
-    for host in sorted(described, key=lambda host: host.describe_time.ToNanoseconds()):
+    for host in sorted(described, key=_describe_order):
         replaced = {host.host_id, ids_by_address.get(host.address, ""), *host.journal_ids}
         for host_id in replaced & hosts.keys():
             del hosts[host_id]
@@ -68,16 +69,21 @@ def merge_lost_hosts(
 ) -> tuple[registry_service_pb2.Host, ...]:
     """Return the lost hosts of the registries' lists, the latest last.
 
-    They have those of their journals that no live host has. A host that is alive is left out.
+    They have those of their journals that no live host has. A host that is alive is left out, and
+    so is a host that registries presume to be lost, unless each of them does.
     """
     ids: set[str] = set()
     journals: set[str] = set()
     for host in live:
         ids.add(host.host_id)
         journals.update(host.journal_ids)
+    every = [host for hosts in lists for host in hosts]
+    counts = Counter(host.host_id for host in every)
+    known = {host.host_id for host in every if not host.is_presumed_lost}
     lost: dict[str, registry_service_pb2.Host] = {}
-    every = (host for hosts in lists for host in hosts)
     for host in sorted(every, key=lambda host: host.lease_expire_time.ToNanoseconds()):
+        if host.is_presumed_lost and (host.host_id in known or counts[host.host_id] < len(lists)):
+            continue
         lost.pop(host.host_id, None)
         left = [each for each in host.journal_ids if each not in journals]
         if host.host_id not in ids and left:
@@ -98,6 +104,18 @@ def find_missing_hosts(
         if host.host_id not in ids
         and host.address not in addresses
         and journals.isdisjoint(host.journal_ids)
+    )
+
+
+def _describe_order(host: registry_service_pb2.Host) -> tuple[int, int, str]:
+    """Return the key by which descriptions are sorted, the latest last.
+
+    Hosts of earlier builds have no time. Of them, the host whose lease ends last counts.
+    """
+    return (
+        host.describe_time.ToNanoseconds(),
+        host.lease_expire_time.ToNanoseconds(),
+        host.host_id,
     )
 
 

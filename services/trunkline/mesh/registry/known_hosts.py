@@ -26,8 +26,8 @@ class KnownHostsFile:
     def load(self) -> Sequence[registry_service_pb2.Host]:
         """Return the saved hosts, the lost ones first.
 
-        For a host that was alive, `lease_expire_time` is now. A file that can't be read is logged,
-        and counts as empty: it only makes errors more exact.
+        They are presumed to be lost. For a host that was alive, `lease_expire_time` is now. A file
+        that can't be read is logged, and counts as empty: it only makes errors more exact.
         """
         if self._path is None or not self._path.exists():
             return ()
@@ -39,7 +39,10 @@ class KnownHostsFile:
             return ()
         for host in found.hosts:
             host.lease_expire_time.GetCurrentTime()
-        return (*found.lost_hosts, *found.hosts)
+        hosts = (*found.lost_hosts, *found.hosts)
+        for host in hosts:
+            host.is_presumed_lost = True
+        return hosts
 
     async def save(
         self,

@@ -128,6 +128,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             self._check_size(host, identity)
             self._check(host, identity)
             host.identity = str(identity)
+            host.is_presumed_lost = False
             self._leases.register(host)
         self._missing_journals -= set(host.journal_ids)
         self._notify()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -284,18 +284,20 @@ async def open_audit_log(
         return
     writer: AuditWriter
     reader: AuditReader
-    if (stored := find_postgres_audit(settings, database)) is not None:
-        writer = reader = stored
-        spare = partial(open_audit_file, settings)
-    else:
-        file = await asyncio.to_thread(open_audit_file, settings)
-        writer, reader, spare = FileAuditWriter(file), FileAuditReader(file.path), None
-    log = AuditLog(writer, reader, process=process, records_reads=settings.audit_reads, spare=spare)
-    try:
-        async with run_in_background(log.run()):
-            yield log
-    finally:
-        await log.close()
+    async with AsyncExitStack() as stack:
+        if (stored := find_postgres_audit(settings, database)) is not None:
+            writer = reader = stored
+            spare = partial(open_audit_file, settings)
+            await stack.enter_async_context(run_in_background(stored.delete_old_records()))
+        else:
+            file = await asyncio.to_thread(open_audit_file, settings)
+            writer, reader, spare = FileAuditWriter(file), FileAuditReader(file.path), None
+        log = AuditLog(
+            writer, reader, process=process, records_reads=settings.audit_reads, spare=spare
+        )
+        stack.push_async_callback(log.close)
+        await stack.enter_async_context(run_in_background(log.run()))
+        yield log
 
 
 def find_postgres_audit(

@@ -40,6 +40,10 @@ class PostgresAudit:
         """Append records; see `AuditWriter`."""
         await self._log.append(await asyncio.to_thread(_encode, records, process))
 
+    async def delete_old_records(self) -> None:
+        """Delete records that are too old, at once and then every minute, until cancelled."""
+        await self._log.delete_old_entries()
+
     def close(self) -> None:
         """Do nothing: the database belongs to the process."""
 

@@ -70,7 +70,10 @@ class SharedTraces:
     @asynccontextmanager
     async def run(self, store: SpanStore) -> AsyncIterator[None]:
         """Append and follow in the `async with` block. At its end, the rest is appended."""
-        async with run_in_background(self._follow(store)):
+        async with (
+            run_in_background(self._log.delete_old_entries()),
+            run_in_background(self._follow(store)),
+        ):
             async with run_in_background(self._append_forever()):
                 yield
             with suppress(TimeoutError, JournalUnavailableError):

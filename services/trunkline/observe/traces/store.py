@@ -8,6 +8,7 @@ other processes. On an event loop, call them through `run_in_thread`.
 """
 
 import base64
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +20,9 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline.core.database import Database, Schema
 from trunkline.core.encryption import Keyring
+from trunkline.core.runtime import sleep_until_tick
 from trunkline.core.settings import DEFAULTS
-from trunkline.errors import InvalidArgumentError, TraceNotFoundError
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.observe import telemetry
 from trunkline.observe.traces.edges import EdgeWindow
 from trunkline.observe.traces.lost_spans import add_lost_spans
@@ -34,11 +36,14 @@ from trunkline.observe.traces.spans import (
 )
 from trunkline.v1 import trace_service_pb2
 
+logger = logging.getLogger(__name__)
+
 _MAX_TASKS_PER_SUMMARY = 50
 _MAX_TRACES_PER_TASK = 10
 # The weights of a trace for a task.
 _AT_WORK, _REFERRING = 2, 1
 _MAX_PRUNED_PER_BATCH = 200
+_DELETION_INTERVAL_S = 60.0
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
 # No identity has this byte.
@@ -176,6 +181,16 @@ class SpanStore:
     ) -> _T:
         """Call one of the store's methods from an event loop, in the store's own thread."""
         return await self._database.run(function, *args, **kwargs)
+
+    async def delete_old_traces(self) -> None:
+        """Delete traces that are too old, at once and then every minute, until cancelled."""
+        while True:
+            try:
+                while await self.run_in_thread(self._delete_old):
+                    pass
+            except JournalUnavailableError as error:
+                logger.debug("traces.not_deleted", extra={"problem": error.problem})
+            await sleep_until_tick(_DELETION_INTERVAL_S)
 
     @property
     def latest_change(self) -> int:
@@ -391,6 +406,11 @@ class SpanStore:
         if isinstance(name, str) or self._cipher is None:
             return str(name), *others
         return self._cipher.decrypt(name, f"root {trace_id}").decode().split("\0", 2)
+
+    def _delete_old(self) -> set[str]:
+        """Remove a bounded number of traces as `_prune`, and return their ids."""
+        with self._transaction():
+            return self._prune()
 
     def _prune(self) -> set[str]:
         """Remove a bounded number of traces beyond the limit or the retention; return their ids."""

@@ -5,13 +5,12 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trunkline.conversations.sqlite import checkpoint_path
 from trunkline.core.database import (
@@ -28,7 +27,6 @@ from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.private_files import (
     PRIVATE_FOLDER,
     create_private_data_folder,
-    create_private_folder,
     read_private_file,
     write_private_file,
 )
@@ -43,6 +41,7 @@ from trunkline.journal.artifacts.postgres.chunks import DamagedContentError
 from trunkline.journal.artifacts.references import Reference
 from trunkline.journal.clock import Clock, ClockReading
 from trunkline.journal.postgres.lease_clock import read_lease_clock
+from trunkline.journal.sqlite import JOURNAL_FOLDER
 from trunkline.journal.sqlite.schema import (
     SCHEMA_VERSION,
     create_copy,
@@ -50,21 +49,20 @@ from trunkline.journal.sqlite.schema import (
     read_ownership,
     read_version,
 )
+from trunkline.processes.data_folder import list_journals
+from trunkline.processes.database import DATABASE_FOLDER
 from trunkline.processes.store_copy.tables import (
     CHECKPOINT_COPIES,
     CHECKPOINTS,
     IDENTITY,
-    JOURNAL_FOLDER,
     JOURNAL_TABLES,
     MESSAGES_FILE,
-    OTHER_FOLDER,
     OTHERS,
     PASSING,
     SELECT_OTHER_SMALL_FILES,
     SELECT_SMALL_FILES,
     SHARED_FILES,
     SMALL_FILES,
-    CopiedFile,
     CopiedTable,
     Row,
 )
@@ -90,6 +88,11 @@ _SELECT_JOURNALS: Final = (
     "SELECT journal_id, name, epoch, time_ns, "
     "(extract(epoch FROM now() - created) * 1000000000)::bigint AS age_ns "
     "FROM trunkline_journals JOIN trunkline_leases USING (journal_id) ORDER BY name"
+)
+# Their names for people, their folder in a data directory, and their names in it.
+_SMALL_FILES: Final = (
+    ("small files", PRIVATE_FOLDER, SMALL_FILES),
+    ("records of identity", DATABASE_FOLDER, (IDENTITY,)),
 )
 _TABLES: Final = (
     *JOURNAL_TABLES,
@@ -120,22 +123,83 @@ class CopyReport:
             self.rows[name] = self.rows.get(name, 0) + count
 
 
+@dataclass(slots=True)
 class _Digest:
     """The number of rows and a checksum that does not depend on their order."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._sum = 0
+    count: int = 0
+    checksum: int = 0
 
-    def add(self, row: Iterable[Any]) -> None:
-        digest = hashlib.blake2b(repr(tuple(row)).encode(), digest_size=16).digest()
-        self._sum = (self._sum + int.from_bytes(digest, "big")) % 2**128
+    def add(self, row: Row) -> None:
+        digest = hashlib.blake2b(repr(row).encode(), digest_size=16).digest()
+        self.checksum = (self.checksum + int.from_bytes(digest, "big")) % 2**128
         self.count += 1
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Digest) and (self.count, self._sum) == (other.count, other._sum)
 
-    __hash__ = None  # type: ignore[assignment]
+class _Side(Protocol):
+    """A place with tables: a SQLite file, or the database."""
+
+    def read(self, table: CopiedTable) -> AsyncIterator[Row]: ...
+
+    async def write(self, table: CopiedTable, rows: Sequence[Row]) -> None: ...
+
+
+class _File:
+    """The tables in a SQLite file."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+
+    async def read(self, table: CopiedTable) -> AsyncIterator[Row]:
+        # A table of a later build is missing in the file of an earlier one.
+        if table.from_sqlite.split(" FROM ")[-1].split()[0] not in self._tables:
+            return
+        for row in self._connection.execute(table.from_sqlite):
+            yield row
+
+    async def write(self, table: CopiedTable, rows: Sequence[Row]) -> None:
+        self._connection.executemany(table.to_sqlite, rows)
+
+
+class _Database:
+    """The tables in the database, of one journal if `values` has its id."""
+
+    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", *values: object) -> None:
+        self._connection = connection
+        self._values = values
+
+    async def read(self, table: CopiedTable) -> AsyncIterator[Row]:
+        rows = self._connection.cursor(table.from_postgres, *self._values, prefetch=_ROWS)
+        async for row in rows:
+            yield tuple(row)
+
+    async def write(self, table: CopiedTable, rows: Sequence[Row]) -> None:
+        extended = rows if table.extend is None else map(table.extend, rows)
+        await self._connection.executemany(
+            table.to_postgres, [(*self._values, *row) for row in extended]
+        )
+
+
+async def _copy_tables(
+    tables: Sequence[CopiedTable], source: _Side, target: _Side, report: CopyReport
+) -> None:
+    """Copy the rows of tables, and compare them at both sides."""
+    for table in tables:
+        stored, copied = _Digest(), _Digest()
+        batch: list[Row] = []
+        async for row in source.read(table):
+            stored.add(row)
+            batch.append(row)
+            if len(batch) == _ROWS:
+                await target.write(table, batch)
+                batch.clear()
+        await target.write(table, batch)
+        async for row in target.read(table):
+            copied.add(row)
+        if stored != copied:
+            raise _differs(table.name or table.postgres, table.postgres)
+        report.add(table.name, stored.count)
 
 
 async def copy_to_folder(
@@ -163,7 +227,8 @@ async def copy_to_folder(
         for row in await connection.fetch(_SELECT_JOURNALS):
             await _copy_journal_out(database, connection, row, folder, report, bucket)
         for file in SHARED_FILES:
-            await _copy_file_out(connection, file, folder, report)
+            with _create(folder / file.path, file.schema) as copy:
+                await _copy_tables(file.tables, _Database(connection), _File(copy), report)
         await _copy_small_files_out(connection, folder, report)
         await _copy_others_out(connection, folder, report)
     return report
@@ -207,17 +272,20 @@ async def copy_to_database(
         raise ConfigurationError(str(folder), problem)
     await migrate(database)
     report = CopyReport()
-    paths = _list_files(folder, f"{JOURNAL_FOLDER}/*.db")
+    paths = list_journals(folder)
     with contextlib.ExitStack() as locks:
         if must_be_stopped:
-            for path in (*paths, *_list_files(folder, MESSAGES_FILE)):
+            for path in (*paths, *filter(Path.exists, [folder / MESSAGES_FILE])):
                 locks.enter_context(contextlib.closing(FileLock.acquire(path)))
         async with _connect(database) as connection, connection.transaction():
             await _require_empty(database, connection)
             for path in paths:
                 await _copy_journal_in(connection, path, report)
             for file in SHARED_FILES:
-                await _copy_file_in(connection, file, folder, report)
+                if (path := folder / file.path).exists():
+                    with open_read_only(path) as source:
+                        target = _Database(connection)
+                        await _copy_tables(file.tables, _File(source), target, report)
             await _copy_small_files_in(connection, folder, report)
             await _copy_others_in(connection, folder, report)
     return report
@@ -234,13 +302,12 @@ async def _copy_journal_out(
     """Copy a journal with its checkpoints and files to new files of a folder; return its path."""
     path = folder / JOURNAL_FOLDER / f"{journal['name']}.db"
     reading = ClockReading(time_ns=journal["time_ns"], age_ns=journal["age_ns"])
+    source = _Database(connection, journal["journal_id"])
     with _create(path) as copy:
         create_copy(copy, path, journal["journal_id"], journal["epoch"], reading)
-        for table in JOURNAL_TABLES:
-            await _copy_out(connection, table, copy, report, journal["journal_id"])
+        await _copy_tables(JOURNAL_TABLES, source, _File(copy), report)
     with _create(checkpoint_path(path), CHECKPOINTS) as copy:
-        for table in CHECKPOINT_COPIES:
-            await _copy_out(connection, table, copy, report, journal["journal_id"])
+        await _copy_tables(CHECKPOINT_COPIES, source, _File(copy), report)
     blobs = PostgresBlobStore(database, journal["journal_id"], 0, bucket=bucket)
     target = FolderBlobStore(blob_folder(path))
     for row in await connection.fetch(
@@ -297,12 +364,11 @@ async def _copy_journal_in(
             _LEASE_S,
             clock.time_ns(),
         )
-        for table in JOURNAL_TABLES:
-            await _copy_in(connection, table, source, report, ownership.journal_id)
+        target = _Database(connection, ownership.journal_id)
+        await _copy_tables(JOURNAL_TABLES, _File(source), target, report)
     if (checkpoints := checkpoint_path(path)).exists():
         with open_read_only(checkpoints) as source:
-            for table in CHECKPOINT_COPIES:
-                await _copy_in(connection, table, source, report, ownership.journal_id)
+            await _copy_tables(CHECKPOINT_COPIES, _File(source), target, report)
     await _copy_blobs_in(connection, path, ownership.journal_id, report)
     report.journals += 1
 
@@ -363,112 +429,36 @@ async def _check_content(
         raise _differs(f"file {file.name}", file)
 
 
-async def _copy_file_out(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-    file: CopiedFile,
-    folder: Path,
-    report: CopyReport,
-) -> None:
-    path = folder / file.path
-    with _create(path, file.schema) as copy:
-        for table in file.tables:
-            await _copy_out(connection, table, copy, report)
-
-
-async def _copy_file_in(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-    file: CopiedFile,
-    folder: Path,
-    report: CopyReport,
-) -> None:
-    path = folder / file.path
-    if not path.exists():
-        return
-    with open_read_only(path) as source:
-        known = {name for (name,) in source.execute("SELECT name FROM sqlite_master")}
-        for table in file.tables:
-            # A table of a later build is missing in the file of an earlier one.
-            if table.from_sqlite.split(" FROM ")[-1].split()[0] in known:
-                await _copy_in(connection, table, source, report)
-
-
-async def _copy_out(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-    table: CopiedTable,
-    copy: sqlite3.Connection,
-    report: CopyReport,
-    *values: object,
-) -> None:
-    """Copy the rows of a table from the database, and compare the copy."""
-    rows = connection.cursor(table.from_postgres, *values, prefetch=_ROWS)
-    stored, copied = _Digest(), _Digest()
-    async for row in rows:
-        stored.add(row)
-        copy.execute(table.to_sqlite, tuple(row))
-    for copied_row in copy.execute(table.from_sqlite):
-        copied.add(copied_row)
-    if stored != copied:
-        raise _differs(table.name or table.postgres, table.postgres)
-    report.add(table.name, stored.count)
-
-
-async def _copy_in(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-    table: CopiedTable,
-    source: sqlite3.Connection,
-    report: CopyReport,
-    *values: object,
-) -> None:
-    """Copy the rows of a table to the database, and compare the copy."""
-    stored, copied = _Digest(), _Digest()
-    for batch in _batches(source.execute(table.from_sqlite)):
-        for content in batch:
-            stored.add(content)
-        rows = batch if table.extend is None else [table.extend(content) for content in batch]
-        await connection.executemany(table.to_postgres, [(*values, *content) for content in rows])
-    async for row in connection.cursor(table.from_postgres, *values, prefetch=_ROWS):
-        copied.add(row)
-    if stored != copied:
-        raise _differs(table.name or table.postgres, table.postgres)
-    report.add(table.name, stored.count)
-
-
 async def _copy_small_files_out(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
-    create_private_data_folder(folder / PRIVATE_FOLDER)
-    for path, content in await connection.fetch(SELECT_SMALL_FILES, SMALL_FILES):
-        write_private_file(folder / PRIVATE_FOLDER / path, content)
-        report.add("small files", 1)
-    for path, content in await connection.fetch(SELECT_SMALL_FILES, [IDENTITY]):
-        write_private_file(folder / OTHER_FOLDER / path, content)
-        report.add("records of identity", 1)
+    for kind, root, names in _SMALL_FILES:
+        create_private_data_folder(folder / root)
+        for path, content in await connection.fetch(SELECT_SMALL_FILES, names):
+            write_private_file(folder / root / path, content)
+            report.add(kind, 1)
 
 
 async def _copy_small_files_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
-    private = folder / PRIVATE_FOLDER
-    places = [("small files", private, name) for name in SMALL_FILES]
-    for kind, root, name in (*places, ("records of identity", folder / OTHER_FOLDER, IDENTITY)):
-        place = root / name
-        found = [place] if place.is_file() else sorted(place.rglob("*"))
-        for path in found:
-            if path.is_file() and not path.name.startswith("."):
-                await connection.execute(
-                    "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2)",
-                    str(path.relative_to(root)),
-                    read_private_file(path),
-                )
-                report.add(kind, 1)
+    for kind, root, names in _SMALL_FILES:
+        for place in (folder / root / name for name in names):
+            for path in [place] if place.is_file() else sorted(place.rglob("*")):
+                if path.is_file() and not path.name.startswith("."):
+                    await connection.execute(
+                        "INSERT INTO trunkline_small_files (path, content) VALUES ($1, $2)",
+                        str(path.relative_to(folder / root)),
+                        read_private_file(path),
+                    )
+                    report.add(kind, 1)
 
 
 async def _copy_others_out(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     """Copy the tables that have no file in a data directory, each in PostgreSQL's form."""
-    others = folder / OTHER_FOLDER
-    create_private_folder(others)
+    others = folder / DATABASE_FOLDER
     versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
     (others / _VERSIONS).write_text(versions)
     for table, query in _select_others().items():
@@ -482,7 +472,7 @@ async def _copy_others_out(
 async def _copy_others_in(
     connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
-    others = folder / OTHER_FOLDER
+    others = folder / DATABASE_FOLDER
     if not (others / _VERSIONS).exists():
         return
     versions = json.loads((others / _VERSIONS).read_text())
@@ -567,16 +557,6 @@ def _create(path: Path, schema: Schema | None = None) -> Iterator[sqlite3.Connec
             schema.prepare(connection, path)
         with transaction(connection):
             yield connection
-
-
-def _list_files(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(pattern))
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    remaining = iter(rows)
-    while batch := list(islice(remaining, _ROWS)):
-        yield batch
 
 
 def _differs(what: str, where: object) -> JournalUnavailableError:

@@ -11,15 +11,13 @@ from typing import Any, Final, TypeAlias
 from trunkline.conversations.sqlite import CHECKPOINT_TABLES, CONVERSATION_FILE, CONVERSATION_TABLES
 from trunkline.core.database import Schema
 from trunkline.core.private_files import PRIVATE_FOLDER
+from trunkline.journal.sqlite import JOURNAL_FOLDER
 from trunkline.messages.postgres_tables import choose_partition
 from trunkline.messages.sqlite_tables import SCHEMA as MESSAGE_TABLES
 from trunkline.tasks.usage_store import USAGE_TABLES
 from trunkline.tools.used_approvals import APPROVAL_TABLES
 
-JOURNAL_FOLDER: Final = "journals"
 MESSAGES_FILE: Final = f"{PRIVATE_FOLDER}/messages.db"
-# The folders of small files that have a file of their own in a data directory.
-_APPROVALS: Final = ("used-approvals", "continuations")
 CHECKPOINTS: Final = Schema(CHECKPOINT_TABLES)
 """The tables of the checkpoint file of a journal."""
 Row: TypeAlias = tuple[Any, ...]
@@ -281,40 +279,45 @@ SHARED_FILES: Final = (
     CopiedFile(
         f"{PRIVATE_FOLDER}/used-approvals.db",
         APPROVAL_TABLES,
-        tuple(
+        (
             CopiedTable(
-                name,
+                "used approvals",
                 "trunkline_small_files",
-                f"SELECT digest, CAST(round({time} * 1000000) AS INTEGER) FROM {table}",  # noqa: S608
-                f"INSERT INTO {table} VALUES (?, ? / 1000000.0)",  # noqa: S608
-                f"SELECT substr(path, {len(folder) + 2}), "  # noqa: S608
-                "(extract(epoch FROM changed) * 1000000)::bigint FROM trunkline_small_files "
-                f"WHERE path LIKE '{folder}/%'",
-                "INSERT INTO trunkline_small_files (path, content, changed) "  # noqa: S608
-                f"VALUES ('{folder}/' || $1, '', to_timestamp($2::bigint / 1e6))",
-            )
-            for name, table, time, folder in (
-                ("used approvals", "used_approvals", "used_at", _APPROVALS[0]),
-                ("calls that may be continued", "continuations", "asked_at", _APPROVALS[1]),
-            )
+                "SELECT digest, CAST(round(used_at * 1000000) AS INTEGER) FROM used_approvals",
+                "INSERT INTO used_approvals VALUES (?, ? / 1000000.0)",
+                "SELECT split_part(path, '/', 2), (extract(epoch FROM changed) * 1000000)::bigint "
+                "FROM trunkline_small_files WHERE path LIKE 'used-approvals/%'",
+                "INSERT INTO trunkline_small_files (path, content, changed) "
+                "VALUES ('used-approvals/' || $1, '', to_timestamp($2::bigint / 1e6))",
+            ),
+            CopiedTable(
+                "calls that may be continued",
+                "trunkline_small_files",
+                "SELECT digest, CAST(round(asked_at * 1000000) AS INTEGER) FROM continuations",
+                "INSERT INTO continuations VALUES (?, ? / 1000000.0)",
+                "SELECT split_part(path, '/', 2), (extract(epoch FROM changed) * 1000000)::bigint "
+                "FROM trunkline_small_files WHERE path LIKE 'continuations/%'",
+                "INSERT INTO trunkline_small_files (path, content, changed) "
+                "VALUES ('continuations/' || $1, '', to_timestamp($2::bigint / 1e6))",
+            ),
         ),
     ),
 )
 """The files that all processes of a data directory share."""
 
-OTHER_FOLDER: Final = "postgresql"
-"""The folder of a backup with what no file of a data directory has."""
 IDENTITY: Final = "identity"
-"""The folder of the records of processes that joined, which is below `postgresql` in a backup."""
+"""The folder of the records of processes that joined. In a backup it is in DATABASE_FOLDER."""
 SMALL_FILES: Final = ("remote-cards", "tool-sign-ins", "webhook.secret", "workflows")
 """The small files, and folders of them, that are below `private` in a data directory."""
 SELECT_SMALL_FILES: Final = (
     "SELECT path, content FROM trunkline_small_files "
     "WHERE path = ANY($1) OR split_part(path, '/', 1) = ANY($1) ORDER BY path"
 )
-SELECT_OTHER_SMALL_FILES: Final = (
-    "SELECT * FROM trunkline_small_files WHERE split_part(path, '/', 1) NOT IN "  # noqa: S608
-    f"{(*SMALL_FILES, *_APPROVALS, IDENTITY)}"
+SELECT_OTHER_SMALL_FILES: Final = " ".join(
+    (
+        "SELECT * FROM trunkline_small_files WHERE split_part(path, '/', 1) NOT IN",
+        str((*SMALL_FILES, "used-approvals", "continuations", IDENTITY)),
+    )
 )
 """The small files that this module does not know."""
 PASSING: Final = frozenset(

@@ -14,6 +14,7 @@ from trunkline_agents.research.settings import (
     DOCUMENTS_FILE,
     documents_path,
     open_documents_key,
+    read_documents_url,
 )
 
 logger = logging.getLogger(__name__)
@@ -56,8 +57,9 @@ class DocumentsCheck:
         self._checked_at = -math.inf
 
     def has_documents(self, settings: Settings) -> bool:
-        """Return whether there are documents. It blocks; a database is asked every 30 seconds.
+        """Return whether agents can read any documents.
 
+        It blocks. A database is asked every 30 seconds.
         A database that can't be reached has what it had before.
         """
         if not settings.store:
@@ -65,8 +67,9 @@ class DocumentsCheck:
         if time.monotonic() - self._checked_at >= _CHECK_S:
             self._checked_at = time.monotonic()
             try:
-                with open_documents(settings) as store:
-                    self._has_documents = store.count_documents() > 0
+                if url := read_documents_url(settings):
+                    with open_database_documents(url) as store:
+                        self._has_documents = store.count_documents() > 0
             except ConfigurationError as error:
                 logger.debug("documents.not_read", extra={"problem": str(error)})
         return self._has_documents

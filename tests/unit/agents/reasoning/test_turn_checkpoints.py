@@ -61,6 +61,13 @@ class FullDisk(SqliteCheckpoints):
         raise JournalUnavailableError(self.file.name, "the disk is full")
 
 
+class BrokenDisk(SqliteCheckpoints):
+    """A store that can't be read for now."""
+
+    async def find(self, thread: ThreadKey, checkpoint_id: str = "") -> StoredCheckpoint | None:
+        raise JournalUnavailableError(self.file.name, "the disk can't be read")
+
+
 @asynccontextmanager
 async def opened(journal: Path) -> AsyncIterator[AgentMemory]:
     memory = await open_sqlite_memory(journal)
@@ -153,6 +160,19 @@ async def test_an_unreadable_checkpoint_is_ignored(tmp_path: Path) -> None:
         open_turn_checkpoints(Turn(memory, attempt=2).task) as thread,
     ):
         assert thread.state is None
+
+
+async def test_a_checkpoint_that_cannot_be_read_now_is_kept(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.db"
+    await write_crashed_file(journal)
+    written = count_checkpoints(journal)
+    async with opened(journal) as memory:
+        broken = BrokenDisk(checkpoint_path(journal))
+        turn = Turn(replace(memory, checkpoints=broken), attempt=2)
+        with pytest.raises(JournalUnavailableError, match="the disk can't be read"):
+            async with open_turn_checkpoints(turn.task):
+                raise AssertionError("the turn has begun")
+    assert count_checkpoints(journal) == written
 
 
 async def test_checkpoints_that_cannot_be_written_do_not_stop_the_turn(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from trunkline.mesh.client.registry_views import merge_hosts, merge_lost_hosts
 from trunkline.v1 import registry_service_pb2
 
@@ -15,6 +18,11 @@ def host(
     made.describe_time.FromSeconds(described_s)
     if lost_s:
         made.lease_expire_time.FromSeconds(lost_s)
+    return made
+
+
+def presumed(made: registry_service_pb2.Host) -> registry_service_pb2.Host:
+    made.is_presumed_lost = True
     return made
 
 
@@ -58,3 +66,32 @@ def test_a_host_is_lost_if_no_registry_has_it() -> None:
         [[host("a", lost_s=9), host("c", 0, "c", "j", lost_s=8)], [host("d", lost_s=7)]], live
     )
     assert journals(lost) == {"d": ["d"], "c": ["c"]}
+
+
+def test_a_host_that_is_presumed_to_be_lost_is_lost_if_all_registries_say_so() -> None:
+    left, gone = presumed(host("a", lost_s=9)), presumed(host("b", lost_s=9))
+    first, second = [left, gone], [host("b", 0, "j", lost_s=8)]
+    for lists in ([first, second], [second, first]):
+        assert journals(merge_lost_hosts(lists, [])) == {"b": ["j"]}
+    assert journals(merge_lost_hosts([first], [])) == {"a": ["a"], "b": ["b"]}
+    assert journals(merge_lost_hosts([first, first], [])) == {"a": ["a"], "b": ["b"]}
+    assert journals(merge_lost_hosts([first, []], [])) == {}
+
+
+@given(st.data())
+def test_hosts_are_the_same_in_any_order_of_the_registries(data: st.DataObject) -> None:
+    """Descriptions of one time too, of which one host, one address or one journal has several."""
+    few = st.sampled_from(("a", "b", "c"))
+    described = st.builds(
+        lambda host_id, at_s, ids, address: host(host_id, at_s, *ids, address=address),
+        few, st.integers(0, 2), st.lists(few, unique=True, max_size=2), few,
+    )  # fmt: skip
+    of_one = st.lists(described, unique_by=lambda each: each.host_id, max_size=3)
+    lists = data.draw(st.lists(of_one, min_size=2, max_size=3))
+    for number, each in enumerate(each for hosts in lists for each in hosts):
+        each.lease_expire_time.FromSeconds(number + 1)
+    merged = merge_hosts(lists)
+    assert merge_hosts(data.draw(st.permutations(lists))) == merged
+    owners = [journal_id for each in merged for journal_id in each.journal_ids]
+    assert len(set(owners)) == len(owners)
+    assert len({each.address for each in merged}) == len(merged)

@@ -9,7 +9,9 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from harness.journal.full_disk import full_disk
 from harness.journal.protected import new_key, open_keyring
+from harness.polling import wait_for
 from trunkline.core.json_values import read_member
+from trunkline.core.runtime import run_in_background
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.observe import telemetry
 from trunkline.observe.telemetry import MAX_SPANS_PER_TRACE
@@ -200,6 +202,16 @@ def test_traces_that_are_too_old_are_deleted(tmp_path: Path) -> None:
         store.add([span(1, 1, at_s=-NOW_S)])
         store.add([span(2, 2)])
         assert [trace.trace_id[-1] for trace in store.list_traces().traces] == ["2"]
+
+
+async def test_traces_become_too_old_also_if_none_are_added(tmp_path: Path) -> None:
+    path = tmp_path / "traces.db"
+    with SpanStore(path) as store:
+        store.add(span(number, 1, at_s=-NOW_S) for number in range(1, 501))
+        store.add([span(501, 1)])
+    with SpanStore(path, retention_s=3600) as store:
+        async with run_in_background(store.delete_old_traces()):
+            await wait_for(lambda: len(store.list_traces().traces) == 1)
 
 
 def test_an_endless_trace_is_truncated(store: SpanStore) -> None:

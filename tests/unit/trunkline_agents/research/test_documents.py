@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from harness.journal.postgres_server import blocking_database
 from harness.journal.protected import new_key, open_keyring
 from harness.pdf import pdf
 from trunkline.core.encryption import Cipher, DerivedKey
-from trunkline.core.settings import Settings
+from trunkline.core.settings import PluginTable, Settings
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import DEPTH_LIMIT, add_documents
 from trunkline_agents.research.documents.opening import DocumentsCheck, open_documents
@@ -337,11 +338,13 @@ def test_rare_words_and_titles_come_first(store: DocumentStore, tmp_path: Path) 
 
 def test_the_mesh_has_documents_once_the_database_has_some(folder: Path, tmp_path: Path) -> None:
     with blocking_database() as url:
-        settings = Settings(data_dir=tmp_path / "none", store=url)
+        table = {"research": PluginTable({"documents_store": url})}
+        settings = Settings(data_dir=tmp_path / "none", store=url, plugins=table)
         assert not DocumentsCheck().has_documents(settings)
         with open_documents(settings) as store:
             add_documents(store, [folder])
         assert DocumentsCheck().has_documents(settings)
+        # Agents without a URL of it can't read it.
+        assert not DocumentsCheck().has_documents(replace(settings, plugins={}))
     # A database that is away is no failure.
-    away = Settings(data_dir=tmp_path, store="postgresql://nobody@127.0.0.1:1/none")
-    assert not DocumentsCheck().has_documents(away)
+    assert not DocumentsCheck().has_documents(settings)

@@ -54,13 +54,11 @@ def test_the_server_gets_a_key_for_encrypted_documents_only(tmp_path: Path) -> N
     assert settings.encryption_key not in server.env.values()
 
 
-def test_the_server_gets_the_database_of_its_mesh_or_a_role_that_only_reads(
-    tmp_path: Path,
-) -> None:
-    store = "postgresql://owner:secret@db.example/mesh"
-    settings = Settings(data_dir=tmp_path, store=store)
+def test_the_server_gets_a_database_only_by_a_url_for_documents(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, store="postgresql://owner:secret@db.example/mesh")
     server = load_mcp_config(settings).servers["research"]
-    assert server.env == {"TRUNKLINE_DOCUMENTS_STORE": store}
+    assert server.env == {}
+    assert "--documents=" in server.args
     assert not any("secret" in word for word in server.args)
     reader = "postgresql://reader@db.example/mesh"
     table = PluginTable({"documents_store": reader})
