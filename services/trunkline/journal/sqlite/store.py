@@ -50,6 +50,7 @@ from trunkline.journal.sqlite.schema import (
 from trunkline.journal.sqlite.writer import Checkpointer, EventRow, SqliteWriter
 from trunkline.journal.store import (
     AliasName,
+    ClaimedError,
     CommitGroup,
     OrphanedChild,
     SealedBatch,
@@ -467,7 +468,10 @@ class SqliteStore:
                 numbers[task_id]: changed.get(task_id, row)
                 for task_id, row in group.created.items()
             }
-            statements.insert_tasks(connection, rows, self._cipher)
+            try:
+                statements.insert_tasks(connection, rows, self._cipher)
+            except sqlite3.IntegrityError as error:
+                raise ClaimedError(str(self._path), "it has a task with this id") from error
         if changed:
             rest = [row for task_id, row in changed.items() if task_id not in group.created]
             statements.update_tasks(connection, rest, self._cipher)
