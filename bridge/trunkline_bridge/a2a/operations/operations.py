@@ -206,8 +206,7 @@ class Operations:
         if isinstance(result, message_pb2.Message):
             links.to_urls(result.parts)
             return result
-        tracing.record_task(result)
-        tracing.record_state(result.task.status.state)
+        tracing.record_task(result, is_after_turn=True)
         return project_task(
             result,
             history_length=requested_history_length(request.configuration),
