@@ -22,6 +22,7 @@ from trunkline.errors import (
     AgentNotFoundError,
     ConfigurationError,
     HostNotFoundError,
+    JournalUnavailableError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -619,6 +620,21 @@ async def test_a_host_that_left_while_a_registry_was_away_is_not_lost(
             assert names(both.lost_hosts) == []
             await alone.read()
             assert names(alone.lost_hosts) == ["h-1", "h-2"]
+
+
+async def test_a_registry_waits_at_its_start_for_a_store_that_is_away_again(tmp_path: Path) -> None:
+    class Files(FolderFiles):
+        reads = 0
+
+        async def read(self, path: str) -> bytes | None:
+            self.reads += 1
+            if self.reads < 3:
+                raise JournalUnavailableError("database", "connection refused")
+            return await super().read(path)
+
+    files = Files(tmp_path)
+    async with RegistryServicer(10.0, files=files):
+        assert files.reads == 3
 
 
 async def test_journals_are_released_at_all_registries_at_once(

@@ -13,7 +13,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres.retries import build_error
+from trunkline.core.postgres.errors import build_error
 from trunkline.core.postgres.schema import Schema
 from trunkline.core.settings.postgres_url import describe_postgres_url
 from trunkline.errors import JournalUnavailableError, JournalUnusableError
@@ -262,7 +262,9 @@ class PostgresDatabase:
             yield connection
         except BaseException as error:
             if not is_usable_after(error):
-                connection.terminate()
+                with contextlib.suppress(asyncpg.InterfaceError):
+                    # The pool has taken back a connection that was lost.
+                    connection.terminate()
                 raise
             connection.remove_log_listener(note)
             await pool.release(connection)

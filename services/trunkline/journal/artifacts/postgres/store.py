@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from trunkline.core.postgres import PostgresDatabase, retry_while_away
+from trunkline.core.backoff import retry_while_unavailable
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.storable_texts import check_texts
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
@@ -172,7 +173,7 @@ class PostgresBlobStore(BlobStore):
         return digest.hexdigest()
 
     async def _prepare(self) -> None:
-        await retry_while_away(lambda: self._database.prepare(FILES))
+        await retry_while_unavailable(lambda: self._database.prepare(FILES))
 
     async def _find(self, reference: Reference) -> "asyncpg.Record":
         await self._prepare()
@@ -180,7 +181,7 @@ class PostgresBlobStore(BlobStore):
             "SELECT task_id, blob_id, size_bytes, sha256, media_type, filename, content "
             "FROM trunkline_blobs WHERE task_id = $1 AND blob_id = $2 AND sha256 <> ''"
         )
-        row = await retry_while_away(lambda: self._database.fetchrow(query, *reference))
+        row = await retry_while_unavailable(lambda: self._database.fetchrow(query, *reference))
         if row is None:
             raise ArtifactNotFoundError(*reference)
         return row
