@@ -1,16 +1,19 @@
 """Four quick agents, and the same four as tools of the official MCP server.
 
 `--agent bench.mcp_agents:upper` gives a mesh one of the agents. `python -m bench.mcp_agents` runs
-the server of the `mcp` SDK, as its own examples do: `MCPServer` over streamable HTTP on uvicorn.
+the server of the `mcp` SDK, as its own examples do: `MCPServer` over streamable HTTP on uvicorn, or
+with `--stdio` over stdio.
 """
 
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import uvicorn
 import uvloop
 from mcp.server.mcpserver import MCPServer
+from mcp_types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 from trunkline import TaskContext, agent
@@ -59,7 +62,10 @@ def build_official_server() -> MCPServer:
     server = MCPServer("official", log_level="ERROR")
 
     def add(name: str, answer: Callable[[str], str]) -> None:
-        @server.tool(name=name, description=f"Answers as the agent {name} does.")
+        annotations = ToolAnnotations(read_only_hint=True)
+        about = f"Answers as the agent {name} does."
+
+        @server.tool(name=name, description=about, annotations=annotations)
         async def tool(message: str) -> Answer:
             return Answer(text=answer(message))
 
@@ -69,7 +75,10 @@ def build_official_server() -> MCPServer:
 
 
 async def main() -> None:
-    """Serve on a free port, and print the address."""
+    """Serve over stdio, or on a free port and print the address."""
+    if "--stdio" in sys.argv:
+        await build_official_server().run_stdio_async()
+        return
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = build_official_server().streamable_http_app()
         config = uvicorn.Config(app, log_config=None, access_log=False)

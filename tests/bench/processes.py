@@ -45,6 +45,11 @@ def used_s(system: System, before: Mapping[str, float]) -> float:
     return sum(system.cpu_s().values()) - sum(before.values())
 
 
+def used_by(pid: int | None) -> float:
+    """Return the CPU seconds of a process so far, without its children; 0 if there is none."""
+    return 0.0 if pid is None else _cpu_s(pid) or 0.0
+
+
 def _tree(pid: int) -> Iterable[int]:
     """Yield a process and its living descendants."""
     yield pid

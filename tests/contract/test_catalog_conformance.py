@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -140,6 +141,22 @@ async def test_a_journal_is_read_again_before_the_end_of_its_lease_on_request(
     assert await catalog.find_orphans() == []
     await store.close(for_takeover=True)
     assert [orphan.name for orphan in await catalog.find_orphans(rereads=True)] == ["math"]
+
+
+async def test_a_search_tells_for_how_long_all_journals_have_owners(
+    catalog: JournalCatalog,
+) -> None:
+    await catalog.find_orphans()
+    assert catalog.leased_for_s == math.inf
+    stores = [await catalog.open(name) for name in ("one", "two")]
+    for store, lease_s in zip(stores, (60.0, 120.0), strict=True):
+        await store.renew_lease(lease_s)
+    await catalog.find_orphans()
+    assert 0 < catalog.leased_for_s <= 60
+    for store in stores:
+        await store.close(for_takeover=True)
+    await catalog.find_orphans(rereads=True)
+    assert catalog.leased_for_s <= 0
 
 
 async def test_only_a_journal_without_tasks_is_deleted(catalog: JournalCatalog) -> None:

@@ -11,6 +11,7 @@ ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(
     r"(?P<mark><!-- run -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+_HEADING: Final = re.compile("^#+ (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Block:
     """One fenced block of a page."""
 
     page: str
+    section: str
+    """The last heading before it."""
     line: int
     language: str
     text: str
@@ -43,6 +46,7 @@ def read_blocks(page: Path) -> Iterator[Block]:
     for match in _FENCE.finditer(text):
         yield Block(
             page=page.relative_to(ROOT).as_posix(),
+            section=_HEADING.findall(text, 0, match.start())[-1],
             line=text.count("\n", 0, match.start("language")) + 1,
             language=match["language"],
             text=match["text"],

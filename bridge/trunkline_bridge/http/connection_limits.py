@@ -175,6 +175,11 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def check_timeout(self, now: float) -> None:
             """Close the connection if it has waited too long for a request or for its reader."""
+            cycle = self.cycle
+            if cycle is not None and cycle.response_started and not cycle.response_complete:
+                # A stream, as most open connections of an idle server are.
+                self._unread_bytes = 0
+                return
             if self._is_unread(now):
                 self.transport.abort()
                 return
@@ -192,8 +197,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def _is_unread(self, now: float) -> bool:
             """Return whether the client does not read the rest of a whole response."""
-            is_writing = not self._is_between_requests() and self.cycle.response_started
-            unread_bytes = 0 if is_writing else self.transport.get_write_buffer_size()
+            unread_bytes = self.transport.get_write_buffer_size()
             has_read = self._unread_bytes - unread_bytes >= _MIN_READ_BYTES
             if has_read or not unread_bytes or not self._unread_bytes:
                 self._unread_since, self._unread_bytes = now, unread_bytes

@@ -8,6 +8,7 @@ import socket
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from email.utils import formatdate
 from typing import Any, Literal
 
 import uvicorn
@@ -24,7 +25,8 @@ from trunkline_bridge.http.connection_limits import (
 from trunkline_bridge.http.server_certificate import ServerCertificate
 from trunkline_bridge.http.websockets import MAX_FRAME_BYTES, RoomSocketProtocol
 
-# Interval at which uvicorn updates the Date header and connection timeouts are checked.
+# Interval at which the Date header is updated and connection timeouts are checked while there are
+# connections.
 _TICK_S = 1.0
 # uvicorn prefers httptools, which is faster, if it is installed.
 _PARSER: Literal["auto", "h11", "httptools"] = "auto"
@@ -132,8 +134,9 @@ class _EmbeddedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_serving = asyncio.Event()
-        self._is_stopping = asyncio.Event()
+        self._is_needed = asyncio.Event()
         self._has_stopped = asyncio.Event()
+        self.server_state.connections = _Connections(self._begin_ticks)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -141,14 +144,26 @@ class _EmbeddedServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         # uvicorn's own loop polls ten times a second for the stop flag.
-        while not await self.on_tick(0):
+        connections = self.server_state.connections
+        while not self.should_exit:
+            self._is_needed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
-                    await self._is_stopping.wait()
+                async with asyncio.timeout(_TICK_S if connections else None):
+                    await self._is_needed.wait()
+            self._update_date()
             now = asyncio.get_running_loop().time()
-            connections: tuple[Any, ...] = tuple(self.server_state.connections)
-            for connection in connections:
+            open_connections: tuple[Any, ...] = tuple(connections)
+            for connection in open_connections:
                 connection.check_timeout(now)
+
+    def _begin_ticks(self) -> None:
+        # The response to the connection's first request has the date.
+        self._update_date()
+        self._is_needed.set()
+
+    def _update_date(self) -> None:
+        date = formatdate(usegmt=True).encode()
+        self.server_state.default_headers = [(b"date", date), *self.config.encoded_headers]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -160,13 +175,28 @@ class _EmbeddedServer(uvicorn.Server):
 
     async def stop(self, grace_s: float, abort_requests: Callable[[], None] | None) -> None:
         self.should_exit = True
-        self._is_stopping.set()
+        self._is_needed.set()
         if abort_requests is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await self._has_stopped.wait()
             abort_requests()
         await self._has_stopped.wait()
+
+
+class _Connections(set[Any]):
+    """The open connections of a server."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        """`on_first` is called before a connection is added while there is no other."""
+        super().__init__()
+        self._on_first = on_first
+
+    def add(self, connection: object) -> None:
+        """Add a connection."""
+        if not self:
+            self._on_first()
+        super().add(connection)
 
 
 def raise_open_file_limit(connections: int) -> None:

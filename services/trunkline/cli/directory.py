@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -56,22 +56,24 @@ class _CommandDirectory(Directory):
 
 
 async def query_hosts(
-    directory: Directory,
-    query: Callable[[HostClient], Awaitable[Iterable[T]]],
-    *,
-    one_per_store: bool = False,
+    directory: Directory, query: Callable[[HostClient], Awaitable[Sequence[T]]]
 ) -> tuple[list[T], ExitCode]:
-    """Query every host that has a journal; return all results and the exit code.
+    """Query a host of every store, which answers for hosts that died; see `report_results`."""
+    found = await host_queries.query_hosts(directory, query, one_per_store=True)
+    return report_results(found, directory.missing_hosts)
 
-    An error of a host is printed to stderr and sets the exit code, as does a host that died. With
-    `one_per_store`, one host of each store is queried, which answers for hosts that died.
+
+def report_results(
+    found: host_queries.HostResults[Sequence[T]], lost: Iterable[registry_service_pb2.Host]
+) -> tuple[list[T], ExitCode]:
+    """Return the results and the exit code.
+
+    An error of a host is printed to stderr and sets the exit code, as does a lost host.
     """
-    found = await host_queries.query_hosts(directory, query, one_per_store=one_per_store)
     code = ExitCode.OK
     for error in found.failures:
         code = print_error(error)
     results = [result for answer in found.answers for result in answer]
-    lost = directory.missing_hosts if one_per_store else directory.lost_hosts
     return results, print_lost_hosts(lost) or code
 
 

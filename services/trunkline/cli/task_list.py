@@ -113,7 +113,7 @@ async def fetch_tasks(
     async def read(host: HostClient) -> list[snapshot_pb2.TaskSummary]:
         return [task async for task in list_host_tasks(host, request, limit=query.limit)]
 
-    tasks, code = await query_hosts(directory, read, one_per_store=True)
+    tasks, code = await query_hosts(directory, read)
     tasks.sort(key=_time_ns, reverse=True)
     return tasks[: query.limit], code
 

@@ -87,6 +87,14 @@ class JournalCatalog(Protocol):
         """
         ...
 
+    @property
+    def leased_for_s(self) -> float:
+        """The seconds after the last `find_orphans` for which all journals had an owner.
+
+        Not above 0 if one had none, and infinite without journals.
+        """
+        ...
+
     async def is_leased(self, journal_id: str) -> bool:
         """Return whether a living process has a valid lease on the journal with this id."""
         ...

@@ -76,9 +76,11 @@ class StoredTasks(TaskReader):
             return None
         return (await self._store.find_aliases([(account, alias)])).get((account, alias))
 
-    async def find_webhooks(self, task_id: str) -> Sequence[WebhookRow]:
-        """Return the webhooks of a task, the newest first."""
-        return await self._store.find_webhooks(task_id=task_id)
+    async def find_webhooks(
+        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
+    ) -> Sequence[WebhookRow]:
+        """Return the webhooks of a task, or of all, in any of the states, the newest first."""
+        return await self._store.find_webhooks(task_id=task_id, states=states, limit=limit)
 
     def latest(self, task_id: str) -> tuple[int, StateValue] | None:
         """Return the last sequence and the state of a task; see `TaskReader`."""

@@ -119,6 +119,11 @@ class HostJournals:
             or _find_numbers(self._family, {orphan.name})
         ]
 
+    @property
+    def leased_for_s(self) -> float:
+        """The seconds for which all journals had an owner; see `JournalCatalog`."""
+        return self._catalog.leased_for_s
+
     async def is_leased(self, journal_id: str) -> bool:
         """Return True if a live process serves the journal with this id under a valid lease."""
         return await self._catalog.is_leased(journal_id)

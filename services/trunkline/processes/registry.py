@@ -68,7 +68,9 @@ async def serve_registry(
         _check_root(settings, own)
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
         records = await open_join_records(settings, database)
-        server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        server = MeshServer(
+            credentials, policy=settings.policy, audit=audit, gets_small_messages=True
+        )
         await stack.enter_async_context(
             add_registry(
                 server, settings, credentials, records, database, name="registry", audit=audit

@@ -49,8 +49,10 @@ _MAX_PAUSE_S: Final = 60.0
 
 
 class Takeover:
-    """Takes over orphaned journals, of which it checks the store four times a lease.
+    """Takes over orphaned journals, of which it checks the store four times a lease at most.
 
+    - While all journals have owners, the next check is when the first lease ends, or after a lease:
+      the lease of a new journal does not end sooner.
     - A host that has just started waits half a lease before the first takeover, so that hosts that
       start at the same time find their own journals free.
     - Hosts that run all agents of a journal's unfinished tasks take it over as soon as its lease
@@ -169,12 +171,23 @@ class Takeover:
                 await asyncio.sleep(_NOTICE_S)
 
     async def _wait(self) -> None:
-        """Wait a quarter of a lease, or less while journals change hosts."""
-        interval_s = self._lease_s / (_ALERT_CHECKS if self._is_alert() else _CHECKS)
+        """Wait until a journal may need a host, or journals have left the mesh."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
         with suppress(TimeoutError):
-            async with asyncio.timeout(interval_s):
-                while not self._note_departures():
+            while not self._note_departures():
+                async with asyncio.timeout_at(started_s + self._interval_s()):
                     await self._directory.wait_for_change(self._directory.revision)
+
+    def _interval_s(self) -> float:
+        """Return the time between two checks, as it is known now."""
+        if self._is_alert():
+            return self._lease_s / _ALERT_CHECKS
+        ids = self._host.journals.ids
+        if len(ids) > 1 or self._is_listed_without(ids):
+            # A journal may have to be handed over, or registered again.
+            return self._lease_s / _CHECKS
+        return max(self._lease_s / _CHECKS, min(self._journals.leased_for_s, self._lease_s))
 
     async def _take_orphans(self) -> None:
         """Take over orphaned journals one at a time, in turn with the other hosts."""

@@ -96,7 +96,7 @@ class TaskHost:
         self._changes = TaskChanges()
         stored = None if reader is None else StoredTasks(reader, poll_s=settings.lease_s / 4)
         retry = RetryPolicy(give_up_s=settings.webhook_give_up_s)
-        self.push_configs: PushConfigs = PushConfigs(Outbox(retry), stored)
+        self.push_configs: PushConfigs = PushConfigs(Outbox(retry, stored))
         """The webhooks of the tasks in all journals, and their outbox."""
         self._watch = LoopWatch()
         self._resources = HostResources(

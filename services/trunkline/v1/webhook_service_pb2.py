@@ -27,15 +27,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from trunkline.v1 import push_notification_pb2 as trunkline_dot_v1_dot_push__notification__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trunkline/v1/webhook_service.proto\x12\x0ctrunkline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$trunkline/v1/push_notification.proto\"\x92\x03\n\x07Webhook\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.trunkline.v1.WebhookState\x12\x10\n\x08\x61ttempts\x18\x07 \x01(\r\x12\x12\n\nlast_error\x18\x08 \x01(\t\x12\x31\n\rfailing_since\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cnext_attempt\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x63reated\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x14\n\x0cregistration\x18\r \x01(\t\"\x8a\x01\n\x14\x43laimWebhooksRequest\x12\x10\n\x08\x63laimant\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"H\n\x0cWebhookClaim\x12\x10\n\x08\x63laim_id\x18\x01 \x01(\t\x12&\n\x07webhook\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Webhook\"C\n\x15\x43laimWebhooksResponse\x12*\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x1a.trunkline.v1.WebhookClaim\"\xaa\x01\n\x15RecordDeliveryRequest\x12\x10\n\x08\x63laim_id\x18\x01 \x01(\t\x12\x0e\n\x04sent\x18\x02 \x01(\tH\x00\x12\x12\n\x08\x66inished\x18\x03 \x01(\tH\x00\x12\x10\n\x06\x66\x61iled\x18\x04 \x01(\tH\x00\x12\x0e\n\x04gone\x18\x05 \x01(\tH\x00\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07outcome\"\x18\n\x16RecordDeliveryResponse\"b\n\x13ListWebhooksRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.trunkline.v1.WebhookState\x12\x0f\n\x07\x61\x63\x63ount\x18\x03 \x01(\t\"?\n\x14ListWebhooksResponse\x12\'\n\x08webhooks\x18\x01 \x03(\x0b\x32\x15.trunkline.v1.Webhook\"\'\n\x14WatchWebhooksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\"W\n\x15WatchWebhooksResponse\x12\'\n\x08webhooks\x18\x01 \x03(\x0b\x32\x15.trunkline.v1.Webhook\x12\x15\n\ris_incomplete\x18\x02 \x01(\x08\"N\n\x14ReplayWebhookRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tconfig_id\x18\x02 \x01(\t\x12\x12\n\nfrom_start\x18\x03 \x01(\x08\"&\n\x15ReplayWebhookResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\r*\xab\x01\n\x0cWebhookState\x12\x1d\n\x19WEBHOOK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12WEBHOOK_STATE_IDLE\x10\x01\x12\x19\n\x15WEBHOOK_STATE_PENDING\x10\x02\x12\x19\n\x15WEBHOOK_STATE_WAITING\x10\x03\x12\x16\n\x12WEBHOOK_STATE_DEAD\x10\x04\x12\x16\n\x12WEBHOOK_STATE_DONE\x10\x05\x32\xd4\x03\n\x0eWebhookService\x12X\n\rClaimWebhooks\x12\".trunkline.v1.ClaimWebhooksRequest\x1a#.trunkline.v1.ClaimWebhooksResponse\x12[\n\x0eRecordDelivery\x12#.trunkline.v1.RecordDeliveryRequest\x1a$.trunkline.v1.RecordDeliveryResponse\x12U\n\x0cListWebhooks\x12!.trunkline.v1.ListWebhooksRequest\x1a\".trunkline.v1.ListWebhooksResponse\x12Z\n\rWatchWebhooks\x12\".trunkline.v1.WatchWebhooksRequest\x1a#.trunkline.v1.WatchWebhooksResponse0\x01\x12X\n\rReplayWebhook\x12\".trunkline.v1.ReplayWebhookRequest\x1a#.trunkline.v1.ReplayWebhookResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trunkline/v1/webhook_service.proto\x12\x0ctrunkline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$trunkline/v1/push_notification.proto\"\x92\x03\n\x07Webhook\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12)\n\x05state\x18\x06 \x01(\x0e\x32\x1a.trunkline.v1.WebhookState\x12\x10\n\x08\x61ttempts\x18\x07 \x01(\r\x12\x12\n\nlast_error\x18\x08 \x01(\t\x12\x31\n\rfailing_since\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cnext_attempt\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x63reated\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x14\n\x0cregistration\x18\r \x01(\t\"\x8a\x01\n\x14\x43laimWebhooksRequest\x12\x10\n\x08\x63laimant\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"H\n\x0cWebhookClaim\x12\x10\n\x08\x63laim_id\x18\x01 \x01(\t\x12&\n\x07webhook\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Webhook\"C\n\x15\x43laimWebhooksResponse\x12*\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x1a.trunkline.v1.WebhookClaim\"\xaa\x01\n\x15RecordDeliveryRequest\x12\x10\n\x08\x63laim_id\x18\x01 \x01(\t\x12\x0e\n\x04sent\x18\x02 \x01(\tH\x00\x12\x12\n\x08\x66inished\x18\x03 \x01(\tH\x00\x12\x10\n\x06\x66\x61iled\x18\x04 \x01(\tH\x00\x12\x0e\n\x04gone\x18\x05 \x01(\tH\x00\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07outcome\"\x18\n\x16RecordDeliveryResponse\"w\n\x13ListWebhooksRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.trunkline.v1.WebhookState\x12\x0f\n\x07\x61\x63\x63ount\x18\x03 \x01(\t\x12\x13\n\x0bwhole_store\x18\x04 \x01(\x08\"?\n\x14ListWebhooksResponse\x12\'\n\x08webhooks\x18\x01 \x03(\x0b\x32\x15.trunkline.v1.Webhook\"\'\n\x14WatchWebhooksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\"W\n\x15WatchWebhooksResponse\x12\'\n\x08webhooks\x18\x01 \x03(\x0b\x32\x15.trunkline.v1.Webhook\x12\x15\n\ris_incomplete\x18\x02 \x01(\x08\"N\n\x14ReplayWebhookRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tconfig_id\x18\x02 \x01(\t\x12\x12\n\nfrom_start\x18\x03 \x01(\x08\"&\n\x15ReplayWebhookResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\r*\xab\x01\n\x0cWebhookState\x12\x1d\n\x19WEBHOOK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12WEBHOOK_STATE_IDLE\x10\x01\x12\x19\n\x15WEBHOOK_STATE_PENDING\x10\x02\x12\x19\n\x15WEBHOOK_STATE_WAITING\x10\x03\x12\x16\n\x12WEBHOOK_STATE_DEAD\x10\x04\x12\x16\n\x12WEBHOOK_STATE_DONE\x10\x05\x32\xd4\x03\n\x0eWebhookService\x12X\n\rClaimWebhooks\x12\".trunkline.v1.ClaimWebhooksRequest\x1a#.trunkline.v1.ClaimWebhooksResponse\x12[\n\x0eRecordDelivery\x12#.trunkline.v1.RecordDeliveryRequest\x1a$.trunkline.v1.RecordDeliveryResponse\x12U\n\x0cListWebhooks\x12!.trunkline.v1.ListWebhooksRequest\x1a\".trunkline.v1.ListWebhooksResponse\x12Z\n\rWatchWebhooks\x12\".trunkline.v1.WatchWebhooksRequest\x1a#.trunkline.v1.WatchWebhooksResponse0\x01\x12X\n\rReplayWebhook\x12\".trunkline.v1.ReplayWebhookRequest\x1a#.trunkline.v1.ReplayWebhookResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.webhook_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WEBHOOKSTATE']._serialized_start=1459
-  _globals['_WEBHOOKSTATE']._serialized_end=1630
+  _globals['_WEBHOOKSTATE']._serialized_start=1480
+  _globals['_WEBHOOKSTATE']._serialized_end=1651
   _globals['_WEBHOOK']._serialized_start=156
   _globals['_WEBHOOK']._serialized_end=558
   _globals['_CLAIMWEBHOOKSREQUEST']._serialized_start=561
@@ -49,17 +49,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECORDDELIVERYRESPONSE']._serialized_start=1017
   _globals['_RECORDDELIVERYRESPONSE']._serialized_end=1041
   _globals['_LISTWEBHOOKSREQUEST']._serialized_start=1043
-  _globals['_LISTWEBHOOKSREQUEST']._serialized_end=1141
-  _globals['_LISTWEBHOOKSRESPONSE']._serialized_start=1143
-  _globals['_LISTWEBHOOKSRESPONSE']._serialized_end=1206
-  _globals['_WATCHWEBHOOKSREQUEST']._serialized_start=1208
-  _globals['_WATCHWEBHOOKSREQUEST']._serialized_end=1247
-  _globals['_WATCHWEBHOOKSRESPONSE']._serialized_start=1249
-  _globals['_WATCHWEBHOOKSRESPONSE']._serialized_end=1336
-  _globals['_REPLAYWEBHOOKREQUEST']._serialized_start=1338
-  _globals['_REPLAYWEBHOOKREQUEST']._serialized_end=1416
-  _globals['_REPLAYWEBHOOKRESPONSE']._serialized_start=1418
-  _globals['_REPLAYWEBHOOKRESPONSE']._serialized_end=1456
-  _globals['_WEBHOOKSERVICE']._serialized_start=1633
-  _globals['_WEBHOOKSERVICE']._serialized_end=2101
+  _globals['_LISTWEBHOOKSREQUEST']._serialized_end=1162
+  _globals['_LISTWEBHOOKSRESPONSE']._serialized_start=1164
+  _globals['_LISTWEBHOOKSRESPONSE']._serialized_end=1227
+  _globals['_WATCHWEBHOOKSREQUEST']._serialized_start=1229
+  _globals['_WATCHWEBHOOKSREQUEST']._serialized_end=1268
+  _globals['_WATCHWEBHOOKSRESPONSE']._serialized_start=1270
+  _globals['_WATCHWEBHOOKSRESPONSE']._serialized_end=1357
+  _globals['_REPLAYWEBHOOKREQUEST']._serialized_start=1359
+  _globals['_REPLAYWEBHOOKREQUEST']._serialized_end=1437
+  _globals['_REPLAYWEBHOOKRESPONSE']._serialized_start=1439
+  _globals['_REPLAYWEBHOOKRESPONSE']._serialized_end=1477
+  _globals['_WEBHOOKSERVICE']._serialized_start=1654
+  _globals['_WEBHOOKSERVICE']._serialized_end=2122
 # @@protoc_insertion_point(module_scope)

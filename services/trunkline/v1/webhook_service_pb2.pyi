@@ -308,22 +308,28 @@ class ListWebhooksRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
+    WHOLE_STORE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Only webhooks of this task. If empty, of all tasks."""
     state: Global___WebhookState.ValueType
     """Only in this state; unspecified: in all."""
     account: _builtins.str
     """Only webhooks of tasks of this account. If empty, of all accounts."""
+    whole_store: _builtins.bool
+    """If hosts share a store, list the webhooks of all journals in it, also of hosts that are gone.
+    Those of other hosts are as they were stored last.
+    """
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         state: Global___WebhookState.ValueType = ...,
         account: _builtins.str = ...,
+        whole_store: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "state", b"state", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "state", b"state", "task_id", b"task_id", "whole_store", b"whole_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

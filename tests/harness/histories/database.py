@@ -26,8 +26,6 @@ class Database:
             self._servers.append(standby)
         hosts = ",".join(f"{server.host}:{server.port}" for server in self._servers)
         self.url = f"postgresql://postgres@{hosts}/postgres"
-        if len(nodes) > 1:
-            self.url += "?target_session_attrs=read-write"
 
     @property
     def primary(self) -> PostgresServer:

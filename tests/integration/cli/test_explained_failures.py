@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import CompletedCommand, run_command
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 from harness.polling import poll
@@ -115,6 +116,17 @@ async def lose_the_agent(place: Office) -> str:
     os.kill(place.agent_pid, signal.SIGKILL)
     await poll(lambda: place.run("tasks"), lambda done: UNLISTED in done.err)
     return task_id
+
+
+async def test_the_tasks_of_a_host_that_died_are_listed_from_the_database(tmp_path: Path) -> None:
+    async with new_database() as url, office(tmp_path, TRUNKLINE_STORE=url) as place:
+        task_id: str = (await place.ask("wait")).json["task_id"]
+        os.kill(place.agent_pid, signal.SIGKILL)
+        await poll(lambda: place.run("agents"), lambda done: "clerk" not in done.out)
+        for words in (("agents",), ("tasks",), ("top", "--once")):
+            listed = await place.run(*words)
+            assert (listed.exit, listed.err) == (0, ""), words
+        assert (await place.run("task", task_id)).exit == 0
 
 
 async def check_lost_host(place: Office, task_id: str, *form: str) -> CompletedCommand:

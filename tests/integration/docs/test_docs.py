@@ -135,7 +135,7 @@ def check_other_command(words: list[str]) -> None:
         for extra in extras[1].split(","):
             assert re.search(rf"^{extra} = \[", project, re.MULTILINE), words
     else:
-        programs = {"python", ".venv/bin/python", "exit", "export", "kill", "rm", "ssh"}
+        programs = {"python", ".venv/bin/python", "exit", "export", "kill", "rm", "scp", "ssh"}
         assert words[0] in programs, words
 
 

@@ -20,21 +20,22 @@ from harness.polling import poll
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-PORTS = ("127.0.0.1:50061", "127.0.0.1:50062", "machine-1:50061", "machine-2:50062")
+REGISTRY = "machine-2:50051"
+PORTS = (REGISTRY, "127.0.0.1:50061", "127.0.0.1:50062", "machine-1:50061", "machine-2:50062")
 
 
 @pytest.mark.parametrize("page", ["scale", "machines"])
 async def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path, page: str) -> None:
     for name, section in itertools.groupby(
         (block for block in read_blocks(ROOT / f"docs/{page}.md") if block.language == "console"),
-        lambda block: "machine-1:" in block.text,
+        # A section on machines has a mesh of its own.
+        lambda block: block.section if page == "machines" else page,
     ):
         async with AsyncExitStack() as stack:
             environment = {}
             if page == "machines":
                 environment["TRUNKLINE_STORE"] = await stack.enter_async_context(new_database())
-            folder = tmp_path / str(name)
-            await check_commands([*section], folder, environment, stack)
+            await check_commands([*section], tmp_path / name, environment, stack)
 
 
 async def check_commands(
@@ -43,9 +44,12 @@ async def check_commands(
     """Run commands on the machines that they name, and assert that they print what is shown."""
     listen = {port: free_address() for port in PORTS}
     http = free_address()
+    mesh = free_address()
+    is_one_registry = all(REGISTRY not in block.text for block in blocks)
     variables = {
-        "TRUNKLINE_MESH": free_address(),
-        "TRUNKLINE_JOIN": free_address(),
+        "TRUNKLINE_MESH": mesh if is_one_registry else f"{mesh},{listen[REGISTRY]}",
+        # Both machines are this one, so that the second registry picks another port for tokens.
+        **({"TRUNKLINE_JOIN": free_address()} if is_one_registry else {}),
         "TRUNKLINE_HTTP": http,
         "TRUNKLINE_A2A_GRPC": "127.0.0.1:0",
         "TRUNKLINE_URL": f"http://{http}",
@@ -63,9 +67,15 @@ async def check_commands(
             case ["rm", "-r", name]:
                 shutil.rmtree(machine.folder / name)
             case ["kill", "-9", *finding]:
-                (port,) = (port for port in PORTS if port in finding[-1])
-                replicas[port].kill()
-                await replicas[port].wait()
+                (found,) = (name for name in replicas if name in finding[-1])
+                replicas[found].kill()
+                await replicas[found].wait()
+            case ["scp", "-r", source, target]:
+                name, _, path = target.partition(":")
+                state = Path(path, Path(source).name).relative_to(".local/state")
+                shutil.copytree(
+                    machine.state / state, Machine(folder / name, variables).state / state
+                )
             case ["trunkline", "serve", *arguments]:
                 local = [listen.get(word, word) for word in arguments]
                 replicas[arguments[-1]] = await stack.enter_async_context(
@@ -94,10 +104,11 @@ class Machine:
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.state = folder / "state"
         self.variables = {
             **variables,
             "TRUNKLINE_IDENTITY_FOLDER": "",
-            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_STATE_HOME": str(self.state),
         }
 
     async def run(self, *arguments: str) -> str:

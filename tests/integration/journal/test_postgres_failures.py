@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from operator import methodcaller
 from types import SimpleNamespace
+from typing import Literal
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -21,9 +22,10 @@ from trunkline.conversations.store import ConversationKey, StoredCheckpoint, Thr
 from trunkline.core import backoff as backoff_module
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import PostgresDatabase
-from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.errors import FencedError, JournalUnavailableError, JournalUnusableError
 from trunkline.journal.events import parse_header
 from trunkline.journal.postgres import PostgresCatalog
+from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.store import JournalStore, SubmissionKey
 
 LIMIT = 2**30
@@ -485,6 +487,106 @@ async def test_statements_are_not_prepared_after_a_pooler_has_mixed_up_their_nam
         store = await PostgresCatalog(database).open("pooled")
         assert await commits(store, 1)
         await store.close()
+
+
+async def test_statements_that_conflict_run_again(url: str) -> None:
+    serializable = f"{url}&default_transaction_isolation=serializable"
+    async with AsyncExitStack() as stack:
+        databases = [
+            await stack.enter_async_context(PostgresDatabase(serializable)) for _ in range(4)
+        ]
+        await PostgresCatalog(databases[0]).list_names()
+        async with asyncio.TaskGroup() as tasks:
+            readings = [
+                tasks.create_task(read_lease_clock(database))
+                for database in databases
+                for _ in range(10)
+            ]
+    assert len({reading.result() for reading in readings}) == len(readings)
+
+
+async def test_a_host_writes_to_the_primary_wherever_it_is_in_the_url() -> None:
+    async with AsyncExitStack() as stack:
+        primary = await asyncio.to_thread(PostgresServer, "fsync=off")
+        stack.callback(primary.remove)
+        standby = await asyncio.to_thread(PostgresServer, "fsync=off", primary=primary)
+        stack.callback(standby.remove)
+        hosts = f"{standby.host}:{standby.port},{primary.host}:{primary.port}"
+        database = await stack.enter_async_context(
+            PostgresDatabase(f"postgresql://postgres@{hosts}/postgres")
+        )
+        store = await PostgresCatalog(database).open("first")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        await store.close()
+        alone = await stack.enter_async_context(PostgresDatabase(standby.url))
+        with pytest.raises(JournalUnavailableError, match="none of its hosts accepts writes"):
+            await PostgresCatalog(alone).open("second")
+        reader = await stack.enter_async_context(
+            PostgresDatabase(f"{standby.url}?target_session_attrs=standby")
+        )
+        assert await reader.fetch("SELECT 1")
+        # It may become the primary, so a process waits.
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(alone.wait_until_reachable())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            await asyncio.to_thread(standby.promote)
+
+
+async def test_a_server_that_becomes_read_only_is_left_and_used_again_later() -> None:
+    async with AsyncExitStack() as stack:
+        server = await asyncio.to_thread(PostgresServer, "fsync=off")
+        stack.callback(server.remove)
+        database = await stack.enter_async_context(PostgresDatabase(server.url))
+        store = await PostgresCatalog(database).open("first")
+        await store.commit(group(stored([created()], 1), made=[row()]))
+        admin = await asyncpg.connect(server.url)
+        await set_read_only(admin, "on")
+        for ask in (partial(commits, store, 2), partial(store.renew_lease, 10.0)):
+            with pytest.raises(JournalUnavailableError, match=r"read-only|accepts writes"):
+                await ask()
+        await set_read_only(admin, "off")
+        assert await commits(store, 2)
+        await store.renew_lease(10.0)
+        await store.close()
+        await admin.close()
+
+
+async def set_read_only(
+    admin: "asyncpg.Connection[asyncpg.Record]", value: Literal["on", "off"]
+) -> None:
+    """Change the setting of the server; return when the connection knows it."""
+    await admin.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+    await admin.execute("SELECT pg_reload_conf()")
+
+    async def is_set() -> bool:
+        shown: str = await admin.fetchval("SHOW default_transaction_read_only")
+        return shown == value
+
+    await poll(is_set)
+
+
+@pytest.mark.parametrize(
+    ("user", "options", "problem"),
+    [
+        ("poor", "", "can't create them .permission denied.*data migrate"),
+        ("postgres", "?search_path=nowhere", "can't create them .no schema.*data migrate"),
+        ("postgres", "?sslmode=require", "rejected SSL upgrade; let it use TLS"),
+    ],
+)
+async def test_a_database_that_can_not_be_used_is_refused_with_what_to_do(
+    server: PostgresServer, user: str, options: str, problem: str
+) -> None:
+    admin = await asyncpg.connect(server.url)
+    await admin.execute("DROP ROLE IF EXISTS poor")
+    await admin.execute("CREATE ROLE poor LOGIN")
+    await admin.execute("DROP DATABASE IF EXISTS refused")
+    await admin.execute("CREATE DATABASE refused")
+    await admin.close()
+    url = f"postgresql://{user}@{server.host}:{server.port}/refused{options}"
+    async with PostgresDatabase(url) as database:
+        with pytest.raises(JournalUnusableError, match=problem):
+            await PostgresCatalog(database).open("first")
 
 
 async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(

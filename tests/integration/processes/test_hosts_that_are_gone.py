@@ -6,18 +6,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc
 from harness.a2a.protocol_variants import (
     SPOKEN,
+    WEBHOOK_URL,
     ProtocolVariant,
     RefusedError,
     TaskView,
     find_variant,
     name_of,
 )
-from harness.a2a.sse_client import ClientFold, sse, user_message
+from harness.a2a.sse_client import ClientFold, call, sse, user_message
 from harness.journal.builders import created
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND
@@ -28,16 +30,23 @@ from harness.polling import poll
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import Settings
+from trunkline.errors import PeerError
 from trunkline.journal.store import OrphanedChild
+from trunkline.mesh.client.host_queries import query_hosts
 from trunkline.mesh.client.mesh_tasks import list_mesh_tasks
+from trunkline.mesh.client.mesh_webhooks import list_mesh_webhooks
+from trunkline.mesh.client.open_approvals import list_open_approvals
 from trunkline.mesh.server import MeshServer
 from trunkline.processes.hosting import add_host_services, open_host, open_membership
 from trunkline.processes.journals import HostJournals
 from trunkline.v1 import task_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
 
+_Answer = TypeVar("_Answer")
+
 TESTS = Path(__file__).parents[2]
 TELLER = "harness.agents.teller:teller"
+BUYER = "harness.agents.buyer:buyer"
 ECHO = "trunkline_agents.echo.agent:echo"
 LEASE_S = 2.0
 _ENDED_STATE = "SELECT state FROM trunkline_tasks WHERE task_id = $1 AND ended_ns > 0"
@@ -63,7 +72,11 @@ async def open_machines(
     folder: Path, *, first: str = TELLER, other: str
 ) -> AsyncIterator[Machines]:
     """Start an agent on the first machine. `other` runs on the second one when it is started."""
-    settings = Settings(default_agent=first.rpartition(":")[2], patience_s=PATIENCE_S)
+    settings = Settings(
+        default_agent=first.rpartition(":")[2],
+        patience_s=PATIENCE_S,
+        allow_webhook=("127.0.0.1",),
+    )
     async with (
         new_database() as url,
         open_bridged_mesh(folder, settings, lease_s=LEASE_S) as bridged,
@@ -92,14 +105,14 @@ async def open_machines(
         yield machines
 
 
-async def retry_refused(call: Callable[[], Awaitable[TaskView]]) -> TaskView:
+async def retry_refused(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
     """Return the result of a call as soon as a host answers it."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await call()
-            except RefusedError as error:
-                if error.reason != "UNAVAILABLE":
+            except (RefusedError, PeerError) as error:
+                if isinstance(error, RefusedError) and error.reason != "UNAVAILABLE":
                     raise
                 await asyncio.sleep(0.05)
 
@@ -180,6 +193,47 @@ async def test_a_question_of_a_killed_host_is_answered_on_another_machine(tmp_pa
         assert (answered.task, answered.state) == (asked.task, "completed")
         canceled = await retry_refused(lambda: first.cancel(unwanted.task))
         assert canceled.state == "canceled"
+
+
+async def test_approvals_and_webhooks_of_a_killed_host_are_listed_and_answered(
+    tmp_path: Path,
+) -> None:
+    async with open_machines(tmp_path, first=BUYER, other=ECHO) as machines:
+        await machines.other.start()
+        first = machines.variant(SPOKEN[0])
+        directory = machines.mesh.bridged.mesh.directory
+        asked = await first.send("a boat")
+        hook = {"taskId": asked.task, "id": "hook", "url": WEBHOOK_URL}
+        url = machines.mesh.bridged.url
+        created_hook = await call(url, "/", "CreateTaskPushNotificationConfig", hook)
+        assert "result" in created_hook, created_hook
+
+        await machines.first.kill()
+
+        # Before and after the end of the lease, and while no host runs the agent.
+        for is_lost in (False, True):
+            await directory.wait_until(
+                lambda d: bool(d.lost_hosts) is is_lost,  # noqa: B023
+                timeout_s=PATIENCE_S,
+            )
+            webhooks = await list_mesh_webhooks(directory)
+            assert [each.config.id for answer in webhooks.answers for each in answer] == ["hook"]
+            of_task = await retry_refused(
+                lambda: directory.client_for_task(asked.task).list_webhooks(asked.task)
+            )
+            assert [each.config.url for each in of_task] == [hook["url"]]
+            approvals = await query_hosts(
+                directory, lambda host: list_open_approvals(host, ""), one_per_store=True
+            )
+            found = [each for answer in approvals.answers for each in answer]
+            assert [each.root.task.id for each in found] == [asked.task]
+            assert not webhooks.failures
+            assert not approvals.failures
+        assert directory.missing_hosts == ()
+
+        await machines.first.start()
+        done = await retry_refused(lambda: first.send("approve", task=asked.task))
+        assert (done.state, done.text) == ("completed", "bought: APPROVED")
 
 
 async def test_a_child_of_a_host_that_was_never_seen_is_canceled_at_once(tmp_path: Path) -> None:

@@ -73,12 +73,13 @@ class PageApprovals:
             lambda host: list_open_approvals(
                 host, caller.account, may_see=lambda agent: may_use(caller, agent, "GetTask")
             ),
+            one_per_store=True,
         )
         approvals = [approval for answer in found.answers for approval in answer]
         waiting = await keep_waiting(approvals, caller.account, directory.client_for_task)
         return {
             "approvals": [_approval_json(approval) for approval in waiting],
-            "isIncomplete": bool(found.failures or directory.lost_hosts),
+            "isIncomplete": bool(found.failures or directory.missing_hosts),
         }
 
 

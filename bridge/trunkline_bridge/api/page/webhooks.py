@@ -9,8 +9,8 @@ from trunkline.a2a_wire.json_values import Json
 from trunkline.errors import TaskNotFoundError, WebhookNotFoundError
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.host import HostClient
-from trunkline.mesh.client.host_queries import query_hosts
 from trunkline.mesh.client.mesh_watch import HostChanges, open_mesh_watch
+from trunkline.mesh.client.mesh_webhooks import list_mesh_webhooks
 from trunkline.mesh.client.methods import canceling
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import webhook_service_pb2
@@ -64,10 +64,7 @@ class PageWebhooks:
         task_id = read_text(params, "taskId")
         account = self._account(caller)
         directory = self._directory
-        found = await query_hosts(
-            directory,
-            lambda host: host.list_webhooks(task_id, state, account=account),
-        )
+        found = await list_mesh_webhooks(directory, task_id, state, account=account)
         permitted = [
             webhook
             for answer in found.answers
@@ -81,7 +78,7 @@ class PageWebhooks:
         return {
             "webhooks": [_webhook_json(webhook) for webhook in page],
             "nextPageToken": _position(page[-1]) if len(page) < len(rest) else "",
-            "isIncomplete": bool(found.failures or directory.lost_hosts),
+            "isIncomplete": bool(found.failures or directory.missing_hosts),
         }
 
     async def _watch(

@@ -29,7 +29,7 @@ async def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> ExitCo
             for row, agent in zip(rows, found, strict=True):
                 row.insert(2, agent["breaker"])
         print_table(titles, rows, empty="no agents")
-    return print_lost_hosts(directory.lost_hosts)
+    return print_lost_hosts(directory.missing_hosts)
 
 
 def _agent_fields(

@@ -64,13 +64,15 @@ async def list_webhooks(
     json: JsonOption = False,
 ) -> ExitCode:
     """List the webhooks of all hosts, newest first."""
-    from trunkline.cli.directory import open_directory, query_hosts
+    from trunkline.cli.directory import open_directory, report_results
+    from trunkline.mesh.client.mesh_webhooks import list_mesh_webhooks
 
     wanted = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     if state:
         wanted = choose("--state", state, STATES)
     async with open_directory(mesh) as directory:
-        found, code = await query_hosts(directory, lambda host: host.list_webhooks(state=wanted))
+        listed = await list_mesh_webhooks(directory, state=wanted)
+        found, code = report_results(listed, directory.missing_hosts)
     found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
     print_list(found, COLUMNS, to_fields, as_json=json, empty="no webhooks")
     return code

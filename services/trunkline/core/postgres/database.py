@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres.retries import build_error
@@ -25,9 +26,10 @@ Connection: TypeAlias = (
 _Result = TypeVar("_Result")
 
 # InternalClientError is what asyncpg usually raises if the server dies during a statement, and
-# OSError includes TimeoutError.
+# OSError includes TimeoutError. A server that has become read-only is not the primary any more.
 _LOST: Final = (
     asyncpg.PostgresConnectionError,
+    asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
@@ -42,6 +44,8 @@ UNREPLICATED: Final = "01000"
 """The code of the warning that a commit was stored, but does not wait for the synchronous standby
 any more."""
 _POOL_SIZE: Final = 4
+# How often work runs that other transactions are in the way of.
+_CONFLICT_TRIES: Final = 20
 # The prepared statements of a connection. It is the default of asyncpg.
 _STATEMENT_CACHE_SIZE: Final = 100
 _CONNECT_TIMEOUT_S: Final = 5.0
@@ -94,6 +98,10 @@ class PostgresDatabase:
         self.name: str = describe_postgres_url(url)
         """The hosts, ports and database of the URL, without its user and password."""
         self._url = url
+        # Of several hosts, the primary. A URL can name another kind of host, for example to read.
+        self._session_attrs = (
+            None if "target_session_attrs=" in url else SessionAttribute.read_write
+        )
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
         self._prepared: set[str] = set()
@@ -158,25 +166,24 @@ class PostgresDatabase:
                 timeout=_CONNECT_TIMEOUT_S,
                 connection_class=_Connection,
                 statement_cache_size=self._statement_cache_size,
+                target_session_attrs=self._session_attrs,
             )
             return connection
 
     async def run(self, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
         """Run statements on a connection of the pool.
 
-        They may run twice, because a connection may have been lost since its last use.
+        They may run several times, because a connection may have been lost since its last use, and
+        because statements conflict at another default isolation level than READ COMMITTED.
         """
+        backoff = Backoff(first_s=0.005, limit_s=0.1)
         with self.translate_errors():
-            try:
-                async with self._acquire() as connection:
-                    return await work(connection)
-            except TimeoutError:
-                raise
-            except ERRORS as error:
-                if not isinstance(error, _LOST) and not self.adapt(error):
-                    raise
-            async with self._acquire() as connection:
-                return await work(connection)
+            for _ in range(_CONFLICT_TRIES - 1):
+                try:
+                    return await self._run_connected(work)
+                except asyncpg.TransactionRollbackError:
+                    await backoff.pause()
+            return await self._run_connected(work)
 
     async def fetch(self, query: str, *values: object) -> list[asyncpg.Record]:
         """Return the rows of a query."""
@@ -226,6 +233,19 @@ class PostgresDatabase:
             pool.terminate()
         return True
 
+    async def _run_connected(self, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
+        """Run statements, once more on another connection if theirs was lost."""
+        try:
+            async with self._acquire() as connection:
+                return await work(connection)
+        except TimeoutError:
+            raise
+        except ERRORS as error:
+            if not isinstance(error, _LOST) and not self.adapt(error):
+                raise
+        async with self._acquire() as connection:
+            return await work(connection)
+
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[Connection]:
         """Lend a connection of the pool. If its state is unknown afterwards, it is closed."""
@@ -265,6 +285,7 @@ class PostgresDatabase:
                     # The statements leave no state on a connection, so no reset is sent.
                     reset=_reset_nothing,
                     statement_cache_size=self._statement_cache_size,
+                    target_session_attrs=self._session_attrs,
                 )
             return self._pool
 

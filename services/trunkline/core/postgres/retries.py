@@ -15,9 +15,9 @@ _Result = TypeVar("_Result")
 PATIENCE_S: Final = 30.0
 """The time for which callers wait for a database that is away. A restart, or a failover, takes
 seconds."""
-# The classes of errors that say that the server is going away, has no connection left, or that
-# another transaction was in the way.
-_PASSING: Final = ("08", "25P03", "40", "53", "55P03", "57P")
+# The classes of errors that say that the server is going away, is not the primary any more, has no
+# connection left, or that another transaction was in the way.
+_PASSING: Final = ("08", "25006", "25P03", "40", "53", "55P03", "57P")
 _FINAL: Final = (
     asyncpg.ClientConfigurationError,
     FileNotFoundError,
@@ -56,4 +56,10 @@ def build_error(name: str, error: Exception) -> JournalUnavailableError:
         is_final = not (error.sqlstate or "").startswith(_PASSING)
     else:
         is_final = isinstance(error, _FINAL)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        problem = "none of its hosts accepts writes; name the primary, or all that may become it"
+    elif isinstance(error, ConnectionError) and "rejected SSL upgrade" in problem:
+        # asyncpg has no class for this.
+        is_final = True
+        problem += "; let it use TLS (`ssl = on`), or connect with another `sslmode`"
     return (JournalUnusableError if is_final else JournalUnavailableError)(name, problem)

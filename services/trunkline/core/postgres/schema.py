@@ -19,6 +19,8 @@ _PASSING: Final = (
     asyncpg.DuplicateObjectError,
     asyncpg.LockNotAvailableError,
 )
+# What a role gets that may not create tables, or has no schema in its search path.
+_REFUSED: Final = (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError)
 _MAX_TRIES: Final = 5
 # A change of a table waits for the transactions that use it, and all later ones wait for the
 # change. So it gives up soon, and is tried again.
@@ -57,7 +59,14 @@ class Schema:
         """
         version = await self.read_version(connection)
         if version == 0:
-            version = await self.migrate(connection)
+            try:
+                version = await self.migrate(connection)
+            except _REFUSED as error:
+                return (
+                    f"its tables of {self.part} are missing, and this role can't create them "
+                    f"({error}); let a role that can run `trunkline data migrate`, or the "
+                    "statements of `trunkline data migrate --dry-run`"
+                )
         if version < self.version:
             return (
                 f"its tables of {self.part} have version {version}, and this program needs "

@@ -8,6 +8,14 @@ _ENCODE: Final = (
     "for example / is %2F, # is %23, ? is %3F, @ is %40, [ is %5B"
 )
 
+_VALUES: Final = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "target_session_attrs": (
+        *("any", "primary", "standby", "prefer-standby"),
+        *("read-write", "read-only"),
+    ),
+}
+
 
 def describe_postgres_url(url: str) -> str:
     """Return the URL without the user, the password and the options.
@@ -19,7 +27,7 @@ def describe_postgres_url(url: str) -> str:
         raise ValueError("is not a URL that starts with postgresql://")
     try:
         parts = urlsplit(url)
-        parse_qsl(parts.query, strict_parsing=bool(parts.query))
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError:
         raise ValueError(_ENCODE) from None
     account, _, hosts = parts.netloc.rpartition("@")
@@ -31,6 +39,9 @@ def describe_postgres_url(url: str) -> str:
             "must name hosts and their ports, as in postgresql://user:password@db1:5432,db2/name; "
             "in a password, / is %2F, # is %23 and ? is %3F"
         )
+    for name, values in _VALUES.items():
+        if options.get(name, values[0]) not in values:
+            raise ValueError(f"needs one of {', '.join(values)} as {name}")
     return f"postgresql://{hosts}{parts.path}"
 
 

@@ -1,6 +1,8 @@
 """The journals in the files of one folder."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -39,8 +41,9 @@ class SqliteCatalog:
         self._folder = folder
         self._synchronous = synchronous
         self._keyring = keyring
-        # The ends of valid leases, by the monotonic clock.
+        # The ends of the leases of all files, by the monotonic clock; 0 without a valid lease.
         self._leases: dict[Path, float] = {}
+        self._searched_s = 0.0
         self._unreadable: set[Path] = set()
 
     def path(self, name: str) -> Path:
@@ -78,12 +81,18 @@ class SqliteCatalog:
         """Return the journals that can be taken over; see `JournalCatalog`."""
         if rereads:
             self._leases.clear()
+        self._searched_s = time.monotonic()
         return await asyncio.to_thread(
             find_orphaned_journals,
             self._folder,
             leases=self._leases,
             unreadable=self._unreadable,
         )
+
+    @property
+    def leased_for_s(self) -> float:
+        """The seconds for which all journals had an owner; see `JournalCatalog`."""
+        return min(self._leases.values(), default=math.inf) - self._searched_s
 
     async def is_leased(self, journal_id: str) -> bool:
         """Return whether a living process has a valid lease; see `JournalCatalog`."""

@@ -28,16 +28,21 @@ def find_orphaned_journals(
     """Return the journals in a folder that can be taken over, the longest expired first.
 
     It changes nothing. It skips files that can't be read; `trunkline data check` shows more.
-    `leases` and `unreadable` are for repeated calls. This function stores the end of each valid
-    lease in `leases`, by the monotonic clock, and does not open the journal again before that time.
+    `leases` and `unreadable` are for repeated calls. This function stores the end of each lease in
+    `leases`, by the monotonic clock, and does not open the journal again before that time. Without
+    a valid lease, the end is 0.
     It logs a file that can't be read once, and adds it to `unreadable`.
     """
     leases = {} if leases is None else leases
     unreadable = set() if unreadable is None else unreadable
     orphans: list[OrphanedJournal] = []
-    for path in sorted(folder.glob("*.db")):
+    paths = sorted(folder.glob("*.db"))
+    for path in leases.keys() - set(paths):
+        del leases[path]
+    for path in paths:
         if leases.get(path, 0.0) > time.monotonic():
             continue
+        leases[path] = 0.0
         try:
             if (orphan := _read_orphaned_journal(path, leases)) is not None:
                 orphans.append(orphan)

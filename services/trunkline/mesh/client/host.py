@@ -212,13 +212,15 @@ class HostClient:
         state: webhook_service_pb2.WebhookState.ValueType = _ANY_STATE,
         *,
         account: str = "",
+        whole_store: bool = False,
     ) -> Sequence[webhook_service_pb2.Webhook]:
         """Return webhooks of one task or of all without their secrets, newest first.
 
-        With an account, only the webhooks of its tasks.
+        With an account, only the webhooks of its tasks. With `whole_store`, those of all journals
+        in the host's store, if hosts share it.
         """
         request = webhook_service_pb2.ListWebhooksRequest(
-            task_id=task_id, state=state, account=account
+            task_id=task_id, state=state, account=account, whole_store=whole_store
         )
         return (await self.webhooks.ListWebhooks(request)).webhooks
 

@@ -39,13 +39,14 @@ class OpenApproval(NamedTuple):
 async def list_open_approvals(
     host: HostClient, account: str, *, may_see: Callable[[str], bool] = lambda _: True
 ) -> list[OpenApproval]:
-    """Return the approvals that the root tasks of an account on a host show as open.
+    """Return the approvals that the root tasks of an account show as open.
 
+    They are those of a host, and of all hosts that share its store, also of hosts that are gone.
     `may_see` says of the agent of a root task whether its approvals are returned.
     """
     found: list[OpenApproval] = []
     for state in _STATES:
-        request = task_service_pb2.ListTasksRequest(account=account, state=state)
+        request = task_service_pb2.ListTasksRequest(account=account, state=state, whole_store=True)
         async for row in list_host_tasks(host, request, limit=_MAX_TASKS_PER_HOST):
             if row.parent_task_id or not may_see(row.agent):
                 continue

@@ -17,6 +17,7 @@ from trunkline.mesh.client.trunk_connection import (
     TrunkStreamCall,
     TrunkUnaryCall,
 )
+from trunkline.mesh.trunk_wire.methods import LONG_POLLS
 from trunkline.v1 import trunk_service_pb2
 
 # A larger request would delay the others, so it is sent as a plain call.
@@ -76,7 +77,7 @@ class Trunk:
         """
         connection = self._open()
         traced = ClientCall(tracer)
-        call = TrunkUnaryCall(self.peer)
+        call = TrunkUnaryCall(self.peer, is_patient=tracer.method in LONG_POLLS)
         request_frame = _start_frame(tracer.method, request, traced.carrier, user_statement)
         request_frame.timeout.FromNanoseconds(int(timeout_s * 1e9))
         call_id = connection.start_call(call, request_frame)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -43,7 +43,9 @@ ConnectCallable: TypeAlias = Callable[[], ConnectCall]
 class TrunkUnaryCall:
     """A unary call on a trunk."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, *, is_patient: bool = False) -> None:
+        """`is_patient`: gRPC's own pings detect soon enough that the peer has failed."""
+        self.is_patient = is_patient
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._peer = peer
 
@@ -68,6 +70,8 @@ class TrunkStreamCall:
     A reader that asks for more returns the credit of what it has read, so at most one window of
     batches waits for a slow reader.
     """
+
+    is_patient: ClassVar[bool] = False
 
     __slots__ = (
         "_batches",
@@ -206,6 +210,9 @@ class TrunkStreamCall:
 
 
 class _Call(Protocol):
+    @property
+    def is_patient(self) -> bool: ...
+
     def receive(self, frame: trunk_service_pb2.TrunkFrame) -> None: ...
 
     def fail(self, error: TrunklineError) -> None: ...
@@ -305,7 +312,7 @@ class TrunkClientConnection:
         self._new_calls[self._last_id] = request
         self._has_work.set()
         self.idle.clear()
-        if self._timer is None:
+        if self._timer is None and not call.is_patient:
             self._note_message()
             self._schedule_check(self._quiet_s)
         return self._last_id
@@ -431,7 +438,7 @@ class TrunkClientConnection:
         one check when it continues, so it does not blame its peer for its own pause.
         """
         self._timer = None
-        if not self._calls:
+        if all(call.is_patient for call in self._calls.values()):
             return
         if not self._checks:
             remaining_s = self._last_message_s + self._quiet_s - asyncio.get_running_loop().time()

@@ -84,10 +84,13 @@ class MeshServer:
         *,
         policy: PolicySettings | None = None,
         audit: AuditLog | None = None,
+        gets_small_messages: bool = False,
     ) -> None:
         """Without credentials, it listens on Unix sockets only. Without a policy, all may call.
 
         Acts over its services, and refused calls, are recorded unless there is no audit log.
+        `gets_small_messages`: no client sends so much that the server would have to find out how
+        much the network takes at once.
         """
         self._credentials = credentials
         self.audit: AuditLog | None = audit
@@ -96,7 +99,9 @@ class MeshServer:
         self.statements: StatementVerifier | None = authorizer.statements
         """Verifies statements of users; None without credentials."""
         self._interceptor = CallInterceptor(authorizer)
-        options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", _connection_limit()))
+        # gRPC finds that out by pings, of which each small message, after a pause, would cause one.
+        probe = ("grpc.http2.bdp_probe", int(not gets_small_messages))
+        options = (*_OPTIONS, probe, ("grpc.max_allowed_incoming_connections", _connection_limit()))
         self._server = grpc.aio.server(interceptors=(self._interceptor,), options=options)
         self._health = health.HealthServicer()
         self._trunks = trunk_servicer.TrunkServicer(authorizer)

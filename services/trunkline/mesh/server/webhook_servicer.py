@@ -45,7 +45,10 @@ class WebhookServicer(webhook_service_pb2_grpc.WebhookServiceServicer):
         self, request: webhook_service_pb2.ListWebhooksRequest, _context: _Context
     ) -> webhook_service_pb2.ListWebhooksResponse:
         webhooks = await self._outbox.list(
-            task_id=request.task_id, state=request.state, account=request.account
+            task_id=request.task_id,
+            state=request.state,
+            account=request.account,
+            whole_store=request.whole_store,
         )
         return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
 

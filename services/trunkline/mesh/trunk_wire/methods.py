@@ -23,6 +23,9 @@ BATCH_FIELDS: Final[Mapping[str, int]] = {
 After its first response such a stream consists of batches only, which a trunk carries serialized.
 """
 
+LONG_POLLS: Final = frozenset({"trunkline.v1.WebhookService/ClaimWebhooks"})
+"""The unary methods whose answer may take half a minute, for which nobody waits."""
+
 CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
 """The method whose stream is a trunk."""
 _SERVICES: Final = frozenset(

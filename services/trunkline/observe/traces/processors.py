@@ -1,6 +1,7 @@
 """Span processors: a processor that exports batches to a target, and a set of processors."""
 
 import os
+import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -10,11 +11,38 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from trunkline.observe.traces.exporters import RETRY_S, RetryingExporter
 
-# A span is in the store about a second after its end; OpenTelemetry's default is 5 s. An idle
-# process wakes up this often too, at 0.1 ms of CPU.
+# A span is in the store about a second after its end; OpenTelemetry's default is 5 s.
 _SCHEDULE_DELAY_MS: Final = 1000
 # A span is in the queue twice, after its start and after its end.
 _QUEUE_SIZE: Final = 16384
+
+
+class _SpanAlarm(threading.Event):
+    """Interrupts the pauses of an export thread, which begin with the first span.
+
+    OpenTelemetry's thread wakes up after each pause, whether or not there are spans.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_spans = threading.Event()
+
+    def note_span(self) -> None:
+        """Begin the pause after which the span is exported."""
+        if not self._has_spans.is_set():
+            self._has_spans.set()
+
+    def set(self) -> None:
+        """End the pause now."""
+        super().set()
+        self._has_spans.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a span, and then for the timeout or `set`; return whether it was `set`."""
+        self._has_spans.wait()
+        # Not after the pause: a span during the export needs the next one.
+        self._has_spans.clear()
+        return super().wait(timeout)
 
 
 class TargetProcessor(BatchSpanProcessor):
@@ -43,11 +71,21 @@ class TargetProcessor(BatchSpanProcessor):
             max_queue_size=_default("OTEL_BSP_MAX_QUEUE_SIZE", _QUEUE_SIZE),
             schedule_delay_millis=_default("OTEL_BSP_SCHEDULE_DELAY", _SCHEDULE_DELAY_MS),
         )
+        # The thread has begun its first pause, which has to end.
+        first_alarm, self._alarm = self._batch_processor._worker_awaken, _SpanAlarm()  # noqa: SLF001
+        self._batch_processor._worker_awaken = self._alarm  # noqa: SLF001
+        first_alarm.set()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Queue a span before any span below it, in case it's still open at the next export."""
         if not self.is_collector and span.context.trace_flags.sampled:
             self._batch_processor.emit(span)
+            self._alarm.note_span()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queue an ended span."""
+        super().on_end(span)
+        self._alarm.note_span()
 
     def set_urgent(self, *, is_urgent: bool) -> None:
         """While urgent, make a single attempt for each batch."""

@@ -6,7 +6,6 @@ from typing import Final, TypeAlias
 
 from trunkline.errors import InvalidArgumentError, WebhookNotFoundError
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.journal.stored_tasks import StoredTasks
 from trunkline.tasks.outbox.outbox import Outbox
 from trunkline.tasks.outbox.webhook import (
     PENDING,
@@ -37,10 +36,8 @@ class PushConfigs:
     PeerUnavailableError for a journal that has moved to another host.
     """
 
-    def __init__(self, outbox: Outbox, stored: StoredTasks | None = None) -> None:
-        """With `stored`, webhooks of other journals in the store are read as well."""
+    def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
-        self._stored = stored
 
     async def set(
         self, config: Config, *, account: str, version: str, request_id: str = ""
@@ -150,9 +147,10 @@ class PushConfigs:
         await self.outbox.remove(journal, (task_id, config_id), account=row.account)
 
     async def _list_configs(self, task_id: str, account: str) -> Configs:
-        if self._stored is not None and not self.outbox.has_journal(task_id):
-            await get_account_row(self._stored, task_id, account)
-            rows = await self._stored.find_webhooks(task_id)
+        stored = self.outbox.stored
+        if stored is not None and not self.outbox.has_journal(task_id):
+            await get_account_row(stored, task_id, account)
+            rows = await stored.find_webhooks(task_id=task_id)
             return [redact_config(from_row(row).config) for row in reversed(rows)]
         journal = self.outbox.get_journal(task_id)
         await get_account_row(journal, task_id, account)

@@ -24,6 +24,7 @@ from trunkline.errors import (
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import TaskRow, WebhookKey
+from trunkline.journal.stored_tasks import StoredTasks
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
 from trunkline.tasks.change_watchers import ChangeWatchers, PendingChanges
@@ -78,8 +79,10 @@ class Outbox:
     are sent again.
     """
 
-    def __init__(self, retry: RetryPolicy) -> None:
+    def __init__(self, retry: RetryPolicy, stored: StoredTasks | None = None) -> None:
+        """With `stored`, webhooks of other journals in the store are read as well."""
         self.retry: RetryPolicy = retry
+        self.stored: StoredTasks | None = stored
         self._journals: dict[str, _OpenJournal] = {}
         # The ids of journals that were closed. Calls for their tasks raise a retryable error.
         self._released: set[str] = set()
@@ -248,20 +251,30 @@ class Outbox:
             await asyncio.shield(write)
 
     async def list(
-        self, *, task_id: str = "", state: WebhookStateValue = ANY, account: str = ""
+        self,
+        *,
+        task_id: str = "",
+        state: WebhookStateValue = ANY,
+        account: str = "",
+        whole_store: bool = False,
     ) -> list[Webhook]:
         """Return webhooks of one task or of all, newest first, without their secrets.
 
-        With an account, returns only the webhooks of its tasks.
+        With an account, returns only the webhooks of its tasks. With `whole_store`, or a task whose
+        journal is not here, returns those of all journals in the store, if hosts share it.
         """
         webhooks: list[Webhook] = []
-        for opened in tuple(self._journals.values()):
+        is_elsewhere = bool(task_id) and not self.has_journal(task_id)
+        if self.stored is not None and (whole_store or is_elsewhere):
+            finders = [self.stored.find_webhooks]
+        else:
+            finders = [opened.journal.webhooks.find for opened in self._journals.values()]
+        for find in finders:
             states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
             # The current state of live webhooks is in memory, and the account is in the content of
             # a row, so rows are filtered here.
             limit = None if states == LIVE or account else _LIST_LIMIT
-            rows = await opened.journal.webhooks.find(task_id=task_id, states=states, limit=limit)
-            for row in rows:
+            for row in await find(task_id=task_id, states=states, limit=limit):
                 webhook = self._current_view(from_row(row))
                 if account in ("", webhook.account) and (not state or webhook.state == state):
                     webhooks.append(webhook)

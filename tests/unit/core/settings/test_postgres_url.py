@@ -18,3 +18,9 @@ from trunkline.core.settings.postgres_url import describe_postgres_url
 )
 def test_the_hosts_and_the_database_are_shown(url: str, shown: str) -> None:
     assert describe_postgres_url(url) == shown
+
+
+@pytest.mark.parametrize("option", ["sslmode=on", "target_session_attrs=rw"])
+def test_an_option_with_an_unknown_value_is_refused_with_those_that_are_known(option: str) -> None:
+    with pytest.raises(ValueError, match=r"needs one of .*(require|read-write)"):
+        describe_postgres_url(f"postgresql://db/trunkline?{option}")

@@ -11,6 +11,7 @@ from trunkline.errors import PeerUnavailableError
 from trunkline.mesh.client.trunk_connection import (
     TrunkClientConnection,
     TrunkStreamCall,
+    TrunkUnaryCall,
 )
 from trunkline.v1 import trunk_service_pb2
 
@@ -158,3 +159,28 @@ def _never() -> None:
 
 def _nothing() -> None:
     pass
+
+
+async def test_a_trunk_is_not_checked_for_long_polls_alone() -> None:
+    def connect() -> TrunkClientConnection:
+        return TrunkClientConnection(
+            lambda: BrokenStream(is_silent=True),  # type: ignore[arg-type,return-value]
+            peer="peer",
+            ping_s=0.03,
+            connect_s=0.03,
+            on_message=_nothing,
+        )
+
+    polled, called = connect(), connect()
+    poll = TrunkUnaryCall("peer", is_patient=True)
+    call, second_call = TrunkUnaryCall("peer"), TrunkUnaryCall("peer")
+    polled.start_call(poll, trunk_service_pb2.TrunkCall())
+    called.start_call(call, trunk_service_pb2.TrunkCall())
+    with pytest.raises(PeerUnavailableError, match="silent"):
+        await call.response
+    # It began earlier.
+    assert not poll.response.done()
+    polled.start_call(second_call, trunk_service_pb2.TrunkCall())
+    for response in (second_call.response, poll.response):
+        with pytest.raises(PeerUnavailableError, match="silent"):
+            await response

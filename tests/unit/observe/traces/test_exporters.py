@@ -115,6 +115,20 @@ def test_processors_are_added_and_removed() -> None:
     assert (first.exported, second.exported) == (["span 0"], ["span 0", "span 1"])
 
 
+def test_spans_are_exported_without_a_flush_also_after_a_time_without_spans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+    target = Target()
+    processor = TargetProcessor(target, target="tested")
+    for number in range(3):
+        target.is_called.clear()
+        processor.on_end(span(number))
+        assert target.is_called.wait(TIMEOUT_S)
+    processor.shutdown()
+    assert target.exported == ["span 0", "span 1", "span 2"]
+
+
 class FailingProcessor(TargetProcessor):
     """Its flushes fail."""
 

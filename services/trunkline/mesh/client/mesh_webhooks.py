@@ -1,0 +1,45 @@
+"""Lists the webhooks of all hosts of the mesh, also of hosts that are gone."""
+
+from collections.abc import Sequence
+
+from trunkline.mesh.client.directory import Directory
+from trunkline.mesh.client.host_queries import HostResults, query_hosts
+from trunkline.v1 import webhook_service_pb2
+
+_ANY_STATE = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+
+
+async def list_mesh_webhooks(
+    directory: Directory,
+    task_id: str = "",
+    state: webhook_service_pb2.WebhookState.ValueType = _ANY_STATE,
+    *,
+    account: str = "",
+) -> HostResults[Sequence[webhook_service_pb2.Webhook]]:
+    """Return the webhooks that the hosts list; see `HostClient.list_webhooks`.
+
+    Each host lists those of its journals, and knows their current state. Those of a host that is
+    gone, or does not answer, are read by another host of the same store.
+
+    Raises:
+        TrunklineError: a host refused the query.
+    """
+    found = await query_hosts(
+        directory, lambda host: host.list_webhooks(task_id, state, account=account)
+    )
+    if not (found.failures or directory.lost_hosts):
+        return found
+    stored = await query_hosts(
+        directory,
+        lambda host: host.list_webhooks(task_id, state, account=account, whole_store=True),
+        one_per_store=True,
+    )
+    known = {_key(webhook) for answer in found.answers for webhook in answer}
+    others = [
+        webhook for answer in stored.answers for webhook in answer if _key(webhook) not in known
+    ]
+    return HostResults([*found.answers, others], stored.failures)
+
+
+def _key(webhook: webhook_service_pb2.Webhook) -> tuple[str, str]:
+    return webhook.config.task_id, webhook.config.id
