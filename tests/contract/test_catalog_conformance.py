@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.journal.builders import TASK, created, group, row, stored, working
+from harness.journal.builders import TASK, completed, created, group, row, stored, working
 from harness.journal.postgres_server import new_database
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TaskNotFoundError
@@ -234,3 +234,22 @@ async def test_a_journal_refuses_texts_that_not_every_store_accepts(
         await late
     assert await kept == 2
     await journal.close()
+
+
+async def test_a_first_attempt_whose_id_exists_attaches_to_the_task(
+    catalog: JournalCatalog,
+) -> None:
+    """Its id is not looked up before the commit, so the store refuses it."""
+    journal = Journal(await catalog.open("math"), [])
+    task_id, other_id = journal.new_task_id(), journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
+    await journal.close()
+    store = await catalog.open("math")
+    async with Journal(store, await store.list_unfinished()) as journal:
+        repeated = journal.create(task_id, created(), is_first_attempt=True)
+        other = journal.create(other_id, created(), is_first_attempt=True)
+        started = journal.append(other_id, journal.epoch, [build_draft([working()])])
+        assert ((await repeated).is_new, (await repeated).head) == (False, 2)
+        assert ((await other).is_new, await started) == (True, 2)
+        assert await journal.head(task_id) == 2

@@ -207,7 +207,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def _is_between_requests(self) -> bool:
             """Return whether the connection waits for a head; part of it may have arrived."""
-            return self.cycle is None or self.cycle.response_complete
+            return self.cycle is None or bool(self.cycle.response_complete)
 
         def _reject(self, error: WireError) -> None:
             """Read no more and respond with an error, or just close during another response."""

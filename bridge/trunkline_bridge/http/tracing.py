@@ -200,15 +200,21 @@ def name_request_span(method: str, agent: str) -> None:
     span.set_attributes({telemetry.A2A_METHOD_NAME: method, telemetry.GEN_AI_AGENT_NAME: agent})
 
 
-def record_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
-    """Record the task of the request in its span, and link it to the task's first request."""
-    trace.get_current_span().set_attributes(
-        {
-            telemetry.A2A_TASK_ID: snapshot.task.id,
-            telemetry.GEN_AI_CONVERSATION_ID: snapshot.task.context_id,
-        }
-    )
-    _link_task_span(snapshot)
+def record_task(snapshot: snapshot_pb2.TaskSnapshot, *, is_after_turn: bool = False) -> None:
+    """Record the task of the request in its span, and link it to the task's first request.
+
+    `is_after_turn` means that the request has waited for the turn, whose end is recorded, too.
+    """
+    task = snapshot.task
+    attributes = {
+        telemetry.A2A_TASK_ID: task.id,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
+    }
+    if is_after_turn and task.status.state in TURN_END:
+        attributes[telemetry.TASK_STATE] = state_name(task.status.state)
+    span = trace.get_current_span()
+    span.set_attributes(attributes)
+    _link_task_span(span, snapshot.traceparent)
 
 
 def record_state(state: task_pb2.TaskState.ValueType) -> None:
@@ -217,11 +223,13 @@ def record_state(state: task_pb2.TaskState.ValueType) -> None:
         trace.get_current_span().set_attribute(telemetry.TASK_STATE, state_name(state))
 
 
-def _link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:
+def _link_task_span(span: Span, traceparent: str) -> None:
     """Link the request's span to the span that submitted the task, unless they share a trace."""
-    link = telemetry.parse_link(snapshot.traceparent)
-    span = trace.get_current_span()
-    if link is None or link.context.trace_id == span.get_span_context().trace_id:
+    # Most requests are the task's first, and need no link to be made.
+    if f"-{trace.format_trace_id(span.get_span_context().trace_id)}-" in traceparent:
+        return
+    link = telemetry.parse_link(traceparent)
+    if link is None:
         return
     # A request may read its task more than once.
     links: Iterable[Link] = getattr(span, "links", ())

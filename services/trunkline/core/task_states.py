@@ -4,6 +4,7 @@
 """
 
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.core.json_values import read_member, read_text
@@ -110,6 +111,7 @@ def is_paused(metadata: json_pb2.Struct) -> bool:
     return read_member(metadata, PAUSED_KEY) is True
 
 
+@cache
 def state_name(state: StateValue) -> str:
     """Return the name that people read: `completed` for TASK_STATE_COMPLETED."""
     return task_pb2.TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")

@@ -227,18 +227,6 @@ def new_task_id(journal_id: str) -> str:
     return f"{journal_id}-{time.time_ns() // _NS_PER_S:08x}{secrets.token_hex(8)}"
 
 
-def is_recent_id(task_id: str) -> bool:
-    """Return whether `new_task_id` seems to have made this id a second ago at most.
-
-    It compares the clocks of two machines, which differ, so it says only what is likely.
-    """
-    try:
-        made_s = int(task_id.partition("-")[2][:8], 16)
-    except ValueError:
-        return False
-    return abs(time.time_ns() // _NS_PER_S - made_s) <= 1
-
-
 def parse_journal_id(task_id: str) -> str:
     """Return the id of the journal that a task id begins with."""
     return task_id.partition("-")[0]

@@ -87,6 +87,8 @@ class PendingCreate(NamedTuple):
     key: str
     content_hash: str
     webhook: WebhookRow | None
+    is_first_attempt: bool
+    """The id is expected to be new, so it is not looked up before the commit."""
     receiver: asyncio.Future[CreateResult]
 
 
@@ -176,7 +178,8 @@ class CommitBuilder:
     """Builds one commit. Call `add` for each write, store `group`, call `resolve` or `fail`.
 
     No other commit of the journal is stored after `committed` was read and before `group` is.
-    Another journal may claim a key meanwhile; see `rebuild`.
+    Another journal may claim a key meanwhile, and the id of a first attempt may exist; see
+    `rebuild`.
     """
 
     def __init__(self, committed: CommittedState, *, epoch: int, time_ns: int, age_ns: int) -> None:
@@ -228,11 +231,9 @@ class CommitBuilder:
         return rebuilt
 
     @property
-    def keyed_creates(self) -> list[PendingCreate]:
-        """The writes that create a task with an idempotency key."""
-        return [
-            write for write, _ in self._results if isinstance(write, PendingCreate) and write.key
-        ]
+    def creates(self) -> list[PendingCreate]:
+        """The writes that create a task."""
+        return [write for write, _ in self._results if isinstance(write, PendingCreate)]
 
     def resolve(self) -> None:
         """Set the results of all writes, after the group was written."""

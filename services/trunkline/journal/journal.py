@@ -39,8 +39,8 @@ from trunkline.journal.measurements import count_failed_commit, record_commit
 from trunkline.journal.retention import Retention
 from trunkline.journal.side_tables import AliasTable, WebhookTable
 from trunkline.journal.store import (
+    ClaimedError,
     JournalStore,
-    KeyClaimedError,
     OrphanedChild,
     TaskRow,
     WebhookRow,
@@ -172,18 +172,22 @@ class Journal(TaskReader):
         key: str = "",
         content_hash: str = "",
         webhook: WebhookRow | None = None,
+        is_first_attempt: bool = False,
     ) -> asyncio.Future[CreateResult]:
         """Create a task unless it exists. The future resolves after the commit.
 
         A task exists if it has this id, or was created with the same `key` and `content_hash`
-        within 24 hours. A webhook is stored in the same commit if the task is new.
+        within 24 hours. A webhook is stored in the same commit if the task is new. The id of a
+        first attempt is expected to be new, which saves its look-up.
 
         Errors of the future: MessageKeyReusedError (the key was used with another hash),
         InvalidArgumentError (a text has NUL or an unpaired surrogate), FencedError (another process
         has taken over), JournalUnavailableError.
         """
         done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
-        self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
+        self._put(
+            PendingCreate(task_id, created, key, content_hash, webhook, is_first_attempt, done)
+        )
         return done
 
     def append(self, task_id: str, fence: int, drafts: Sequence[Draft]) -> asyncio.Future[int]:
@@ -463,10 +467,11 @@ class Journal(TaskReader):
             try:
                 await self._store.commit(group)
             except Exception as error:  # noqa: BLE001  The waiting callers get any error.
-                if isinstance(error, KeyClaimedError):
-                    failed = await self._look_up(commit.keyed_creates, committed, age_ns)
+                if isinstance(error, ClaimedError):
+                    creates = commit.creates
+                    failed = await self._look_up(creates, committed, age_ns, is_claimed=True)
                     commit = commit.rebuild(failed)
-                    if len(commit.group.keys) < len(group.keys):
+                    if len(commit.group.created) < len(group.created):
                         continue
                 count_failed_commit(error)
                 commit.fail(error)
@@ -480,14 +485,21 @@ class Journal(TaskReader):
         commit.resolve()
 
     async def _look_up(
-        self, writes: Sequence[Pending], committed: CommittedState, age_ns: int
+        self,
+        writes: Sequence[Pending],
+        committed: CommittedState,
+        age_ns: int,
+        *,
+        is_claimed: bool = False,
     ) -> set[int]:
         """Read what a commit of these writes needs and memory does not have.
 
-        If a look-up fails, the error is set on its write. Return the `id` of each such write.
+        The ids of first attempts are looked up only if `is_claimed`: the store has one of the
+        commit's keys or ids. If a look-up fails, the error is set on its write. Return the `id` of
+        each such write.
         """
         try:
-            await self._read_committed(writes, committed, age_ns)
+            await self._read_committed(writes, committed, age_ns, is_claimed=is_claimed)
         except Exception as error:  # noqa: BLE001  The waiting callers get any error.
             if len(writes) == 1:
                 fail_write(writes[0].receiver, error)
@@ -495,15 +507,22 @@ class Journal(TaskReader):
             # One damaged row fails only the writes that need it.
             failed: set[int] = set()
             for write in writes:
-                failed |= await self._look_up([write], committed, age_ns)
+                failed |= await self._look_up([write], committed, age_ns, is_claimed=is_claimed)
             return failed
         return set()
 
     async def _read_committed(
-        self, writes: Sequence[Pending], committed: CommittedState, age_ns: int
+        self,
+        writes: Sequence[Pending],
+        committed: CommittedState,
+        age_ns: int,
+        *,
+        is_claimed: bool,
     ) -> None:
-        task_ids = {write.task_id for write in writes if not isinstance(write, PendingAlias)}
         creates = [write for write in writes if isinstance(write, PendingCreate)]
+        task_ids = {write.task_id for write in writes if not isinstance(write, PendingAlias)}
+        if not is_claimed:
+            task_ids -= {write.task_id for write in creates if write.is_first_attempt}
         if keys := {write.key for write in creates if write.key}:
             found = await self._store.find_keys(keys, now_ns=age_ns)
             committed.keys |= found

@@ -14,8 +14,8 @@ from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
 
 
-class KeyClaimedError(JournalUnavailableError):
-    """Another journal has claimed an idempotency key of a commit. Nothing is stored."""
+class ClaimedError(JournalUnavailableError):
+    """An idempotency key or the id of a new task of a commit is taken. Nothing is stored."""
 
 
 class TaskRow(NamedTuple):
@@ -339,7 +339,7 @@ class JournalStore(CommittedTasks, Protocol):
         """Write the group in one transaction.
 
         Raises:
-            KeyClaimedError: another journal has claimed a key of the group.
+            ClaimedError: another journal has claimed a key of the group, or a new task exists.
         """
         ...
 

@@ -42,6 +42,7 @@ class TaskReader(ABC):
         """`name` is the store in errors."""
         self._store = store
         self._name = name
+        self._path = Path(name)
         self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
 
     @abstractmethod
@@ -227,7 +228,7 @@ class TaskReader(ABC):
 
     def _translate_errors(self) -> AbstractContextManager[None]:
         """Translate errors of damaged events, which the store does not parse."""
-        return translate_errors(Path(self._name))
+        return translate_errors(self._path)
 
     async def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
         return await self._store.read(task_id, after, limit_bytes=limit_bytes)

@@ -255,6 +255,8 @@ def extract(carrier: Mapping[str, str]) -> Context:
     The context is empty if `traceparent` is missing or malformed.
     """
     traceparent = carrier.get("traceparent", "")
+    if not traceparent:
+        return Context()
     match = None if "tracestate" in carrier else _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return _PROPAGATOR.extract(carrier)

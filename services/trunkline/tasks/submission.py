@@ -28,7 +28,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.journal.events import is_recent_id, new_context_id
+from trunkline.journal.events import new_context_id
 from trunkline.journal.fold import initial_snapshot, set_create_time
 from trunkline.journal.journal import CreateResult, TaskRow
 from trunkline.journal.store import WebhookRow
@@ -154,6 +154,8 @@ class NewTask:
     """The task after `created`. Its times are set when the write has ended."""
     key: tuple[str, str]
     """The idempotency key and the content hash; see `idempotency_key`."""
+    is_first_attempt: bool
+    """No earlier call had the task's id."""
     webhook: WebhookRow | None = None
     """The webhook that is created in the same write."""
 
@@ -327,11 +329,8 @@ class SubmitHandler:
         account = submission.account or ANONYMOUS_ACCOUNT
         is_root = not submission.HasField("parent")
         existing = self._journal.find_in_memory(task_id)
-        # The commit of the task looks the id up as well, which suffices for a first attempt if the
-        # agent's code runs after it.
-        is_stored_last = agent.direct_replies or envelope is not None
-        needs_look_up = is_stored_last or not is_recent_id(task_id)
-        if existing is None and submission.task_id and needs_look_up:
+        is_first = submission.is_first_attempt or not submission.task_id
+        if existing is None and not is_first:
             existing = await self._journal.find(task_id)
         if existing is None:
             if self._budgets is not None:
@@ -365,7 +364,7 @@ class SubmitHandler:
         execution.created = asyncio.get_running_loop().create_future()
         if created.HasField("deadline"):
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
-        return execution, NewTask(task_id, created, snapshot, key, webhook)
+        return execution, NewTask(task_id, created, snapshot, key, is_first, webhook)
 
     async def _create_in_order(self, execution: TaskExecution, turn: TurnRuntime) -> bool:
         """Create a task after its turn has a ticket; return False if no task was created.
@@ -394,6 +393,7 @@ class SubmitHandler:
             key=key,
             content_hash=content_hash,
             webhook=new_task.webhook,
+            is_first_attempt=new_task.is_first_attempt,
         )
         write.add_done_callback(partial(self._on_written, execution, new_task))
 

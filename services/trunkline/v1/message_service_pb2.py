@@ -34,7 +34,7 @@ from trunkline.v1 import tree_pb2 as trunkline_dot_v1_dot_tree__pb2
 from trunkline.v1 import trunk_service_pb2 as trunkline_dot_v1_dot_trunk__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trunkline/v1/message_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x18trunkline/v1/event.proto\x1a\x17trunkline/v1/json.proto\x1a\x1atrunkline/v1/message.proto\x1a$trunkline/v1/push_notification.proto\x1a\x1btrunkline/v1/snapshot.proto\x1a\x17trunkline/v1/task.proto\x1a\x17trunkline/v1/tree.proto\x1a trunkline/v1/trunk_service.proto\"\x92\x04\n\nSubmission\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x12\n\nidempotent\x18\x05 \x01(\x08\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12(\n\x06parent\x18\x07 \x01(\x0b\x32\x18.trunkline.v1.ParentTask\x12&\n\x08metadata\x18\x08 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\t \x03(\t\x12J\n\x18push_notification_config\x18\n \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12!\n\x19push_notification_version\x18\x0b \x01(\t\x12$\n\x13if_generation_match\x18\x0c \x01(\x04\x42\x02\x18\x01H\x00\x88\x01\x01\x12\x19\n\rwith_timeline\x18\r \x01(\x08\x42\x02\x18\x01\x12(\n\x04tree\x18\x14 \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12\x1b\n\x13\x61pproval_statements\x18\x1f \x03(\tB\x16\n\x14_if_generation_match\"\x95\x01\n\x12SendMessageRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12,\n\nsubmission\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.Submission\x12\x1a\n\x12return_immediately\x18\x04 \x01(\x08\"z\n\x13SendMessageResponse\x12.\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshotH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x42\t\n\x07payload\"{\n\x14StreamMessageRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12,\n\nsubmission\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.Submission\"\x98\x01\n\x15StreamMessageResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12)\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x18.trunkline.v1.EventBatch\"{\n\x16\x44\x65liverMessagesRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x31\n\ndeliveries\x18\x04 \x03(\x0b\x32\x1d.trunkline.v1.MessageDelivery\"a\n\x0fMessageDelivery\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12(\n\x08\x65nvelope\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.Envelope\x12\x13\n\x0btraceparent\x18\x03 \x01(\t\"J\n\x17\x44\x65liverMessagesResponse\x12/\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1d.trunkline.v1.DeliveryOutcome\"\xab\x01\n\x0f\x44\x65liveryOutcome\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12\'\n\x07replies\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.Envelope\x12%\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x16.trunkline.v1.TrunkEnd2\xa2\x02\n\x0eMessageService\x12R\n\x0bSendMessage\x12 .trunkline.v1.SendMessageRequest\x1a!.trunkline.v1.SendMessageResponse\x12Z\n\rStreamMessage\x12\".trunkline.v1.StreamMessageRequest\x1a#.trunkline.v1.StreamMessageResponse0\x01\x12`\n\x0f\x44\x65liverMessages\x12$.trunkline.v1.DeliverMessagesRequest\x1a%.trunkline.v1.DeliverMessagesResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"trunkline/v1/message_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x18trunkline/v1/event.proto\x1a\x17trunkline/v1/json.proto\x1a\x1atrunkline/v1/message.proto\x1a$trunkline/v1/push_notification.proto\x1a\x1btrunkline/v1/snapshot.proto\x1a\x17trunkline/v1/task.proto\x1a\x17trunkline/v1/tree.proto\x1a trunkline/v1/trunk_service.proto\"\xac\x04\n\nSubmission\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x12\n\nidempotent\x18\x05 \x01(\x08\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12(\n\x06parent\x18\x07 \x01(\x0b\x32\x18.trunkline.v1.ParentTask\x12&\n\x08metadata\x18\x08 \x01(\x0b\x32\x14.trunkline.v1.Struct\x12\x1d\n\x15\x61\x63\x63\x65pted_output_modes\x18\t \x03(\t\x12J\n\x18push_notification_config\x18\n \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12!\n\x19push_notification_version\x18\x0b \x01(\t\x12$\n\x13if_generation_match\x18\x0c \x01(\x04\x42\x02\x18\x01H\x00\x88\x01\x01\x12\x19\n\rwith_timeline\x18\r \x01(\x08\x42\x02\x18\x01\x12(\n\x04tree\x18\x14 \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12\x18\n\x10is_first_attempt\x18\x15 \x01(\x08\x12\x1b\n\x13\x61pproval_statements\x18\x1f \x03(\tB\x16\n\x14_if_generation_match\"\x95\x01\n\x12SendMessageRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12,\n\nsubmission\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.Submission\x12\x1a\n\x12return_immediately\x18\x04 \x01(\x08\"z\n\x13SendMessageResponse\x12.\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshotH\x00\x12(\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.MessageH\x00\x42\t\n\x07payload\"{\n\x14StreamMessageRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12,\n\nsubmission\x18\x03 \x01(\x0b\x32\x18.trunkline.v1.Submission\"\x98\x01\n\x15StreamMessageResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\x12&\n\x07message\x18\x02 \x01(\x0b\x32\x15.trunkline.v1.Message\x12)\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x18.trunkline.v1.EventBatch\"{\n\x16\x44\x65liverMessagesRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x31\n\ndeliveries\x18\x04 \x03(\x0b\x32\x1d.trunkline.v1.MessageDelivery\"a\n\x0fMessageDelivery\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12(\n\x08\x65nvelope\x18\x02 \x01(\x0b\x32\x16.trunkline.v1.Envelope\x12\x13\n\x0btraceparent\x18\x03 \x01(\t\"J\n\x17\x44\x65liverMessagesResponse\x12/\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1d.trunkline.v1.DeliveryOutcome\"\xab\x01\n\x0f\x44\x65liveryOutcome\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12\'\n\x07replies\x18\x04 \x03(\x0b\x32\x16.trunkline.v1.Envelope\x12%\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x16.trunkline.v1.TrunkEnd2\xa2\x02\n\x0eMessageService\x12R\n\x0bSendMessage\x12 .trunkline.v1.SendMessageRequest\x1a!.trunkline.v1.SendMessageResponse\x12Z\n\rStreamMessage\x12\".trunkline.v1.StreamMessageRequest\x1a#.trunkline.v1.StreamMessageResponse0\x01\x12`\n\x0f\x44\x65liverMessages\x12$.trunkline.v1.DeliverMessagesRequest\x1a%.trunkline.v1.DeliverMessagesResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,23 +46,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMISSION'].fields_by_name['with_timeline']._loaded_options = None
   _globals['_SUBMISSION'].fields_by_name['with_timeline']._serialized_options = b'\030\001'
   _globals['_SUBMISSION']._serialized_start=345
-  _globals['_SUBMISSION']._serialized_end=875
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=878
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=1027
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=1029
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=1151
-  _globals['_STREAMMESSAGEREQUEST']._serialized_start=1153
-  _globals['_STREAMMESSAGEREQUEST']._serialized_end=1276
-  _globals['_STREAMMESSAGERESPONSE']._serialized_start=1279
-  _globals['_STREAMMESSAGERESPONSE']._serialized_end=1431
-  _globals['_DELIVERMESSAGESREQUEST']._serialized_start=1433
-  _globals['_DELIVERMESSAGESREQUEST']._serialized_end=1556
-  _globals['_MESSAGEDELIVERY']._serialized_start=1558
-  _globals['_MESSAGEDELIVERY']._serialized_end=1655
-  _globals['_DELIVERMESSAGESRESPONSE']._serialized_start=1657
-  _globals['_DELIVERMESSAGESRESPONSE']._serialized_end=1731
-  _globals['_DELIVERYOUTCOME']._serialized_start=1734
-  _globals['_DELIVERYOUTCOME']._serialized_end=1905
-  _globals['_MESSAGESERVICE']._serialized_start=1908
-  _globals['_MESSAGESERVICE']._serialized_end=2198
+  _globals['_SUBMISSION']._serialized_end=901
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=904
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=1053
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=1055
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=1177
+  _globals['_STREAMMESSAGEREQUEST']._serialized_start=1179
+  _globals['_STREAMMESSAGEREQUEST']._serialized_end=1302
+  _globals['_STREAMMESSAGERESPONSE']._serialized_start=1305
+  _globals['_STREAMMESSAGERESPONSE']._serialized_end=1457
+  _globals['_DELIVERMESSAGESREQUEST']._serialized_start=1459
+  _globals['_DELIVERMESSAGESREQUEST']._serialized_end=1582
+  _globals['_MESSAGEDELIVERY']._serialized_start=1584
+  _globals['_MESSAGEDELIVERY']._serialized_end=1681
+  _globals['_DELIVERMESSAGESRESPONSE']._serialized_start=1683
+  _globals['_DELIVERMESSAGESRESPONSE']._serialized_end=1757
+  _globals['_DELIVERYOUTCOME']._serialized_start=1760
+  _globals['_DELIVERYOUTCOME']._serialized_end=1931
+  _globals['_MESSAGESERVICE']._serialized_start=1934
+  _globals['_MESSAGESERVICE']._serialized_end=2224
 # @@protoc_insertion_point(module_scope)

@@ -53,6 +53,7 @@ class Submission(_message.Message):
     IF_GENERATION_MATCH_FIELD_NUMBER: _builtins.int
     WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    IS_FIRST_ATTEMPT_FIELD_NUMBER: _builtins.int
     APPROVAL_STATEMENTS_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
@@ -90,6 +91,10 @@ class Submission(_message.Message):
     def with_timeline(self, value: _builtins.bool) -> None:
         """Unused: it served a draft of A2A 1.1."""
 
+    is_first_attempt: _builtins.bool
+    """The task id was made for this call, and no earlier call had it. The host then need not look it
+    up before the agent's code runs.
+    """
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """When the task ends at the latest; a child gets its parent's."""
@@ -139,11 +144,12 @@ class Submission(_message.Message):
         if_generation_match: _builtins.int | None = ...,
         with_timeline: _builtins.bool = ...,
         tree: _tree_pb2.TreePosition | None = ...,
+        is_first_attempt: _builtins.bool = ...,
         approval_statements: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "is_first_attempt", b"is_first_attempt", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_generation_match: _TypeAlias = _typing.Literal["if_generation_match"]  # noqa: Y015
     _WhichOneofArgType__if_generation_match: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match"]  # noqa: Y015

@@ -5,12 +5,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.a2a.sse_client import ClientFold, RefusedError, sse
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S, JoinedHost
 from trunkline.core.settings import Settings
+from trunkline.errors import PeerUnavailableError
 from trunkline.processes.hosting import describe_host
+from trunkline.tasks.submission import SubmitResult
+from trunkline.v1 import message_pb2, message_service_pb2
 from trunkline_agents.echo.agent import echo
 
 HEARTBEAT_S = 0.05
@@ -99,6 +104,31 @@ async def test_a_long_absence_of_a_host_ends_the_stream_with_an_error(tmp_path: 
         gate.write("back", "")
         fold = await resume(bridged.url, events[-1])
     assert list(fold.texts.values()) == ["back"]
+
+
+async def test_a_message_that_is_sent_again_is_no_first_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gated_mesh(tmp_path) as (bridged, host, gate):
+        submit = host.host.submit
+        attempts: list[tuple[str, bool]] = []
+
+        async def refuse_once(
+            agent: str,
+            message: message_pb2.Message,
+            submission: message_service_pb2.Submission,
+            *,
+            is_held: bool = False,
+        ) -> SubmitResult | message_pb2.Message:
+            attempts.append((submission.task_id, submission.is_first_attempt))
+            if len(attempts) == 1:
+                raise PeerUnavailableError("this host", "try again")
+            return await submit(agent, message, submission, is_held=is_held)
+
+        monkeypatch.setattr(host.host, "submit", refuse_once)
+        gate.write("")
+        task = await bridged.at("/").send("go")
+    assert attempts == [(task["id"], True), (task["id"], False)]
 
 
 async def test_a_call_fails_after_a_long_absence_of_its_host(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFo
 from trunkline.journal.events import parse_header
 from trunkline.mesh.client import ResumingStream
 from trunkline.tasks.context import TaskContext
-from trunkline.v1 import message_service_pb2, registry_service_pb2, task_pb2
+from trunkline.tasks.submission import SubmitResult
+from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2, task_pb2
 
 NOTHING = message_service_pb2.Submission()
 
@@ -196,3 +197,32 @@ async def test_a_followed_turn_ends_at_its_end_alone_after_a_cut(
             await joined.serve_again()
             sequences += await read(stream)
     assert sequences == list(range(1, await head_of(mesh, task_id) + 1))
+
+
+async def test_a_submission_that_is_sent_again_is_no_first_attempt(
+    mesh: SmallMesh, joined: JoinedHost, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host looks a first attempt up in memory only, so it could run the message twice."""
+    submit = joined.host.submit
+    attempts: list[tuple[str, bool]] = []
+
+    async def refuse_two(
+        agent: str,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        *,
+        is_held: bool = False,
+    ) -> SubmitResult | message_pb2.Message:
+        attempts.append((submission.task_id, submission.is_first_attempt))
+        if len(attempts) < 3:
+            raise PeerUnavailableError("this host", "try again")
+        return await submit(agent, message, submission, is_held=is_held)
+
+    monkeypatch.setattr(joined.host, "submit", refuse_two)
+    steps.write(0)
+    async with mesh.directory.submit(
+        "tested", message=mesh.message("go"), submission=NOTHING, patience_s=PATIENCE_S
+    ) as stream:
+        await read(stream)
+    assert [is_first for _, is_first in attempts] == [True, False, False]
+    assert {task_id for task_id, _ in attempts} == {stream.task_id}

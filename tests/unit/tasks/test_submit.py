@@ -181,17 +181,24 @@ async def test_a_task_id_of_the_parent_is_accepted_and_idempotent(
         )
 
 
-async def test_an_id_of_a_moment_ago_has_its_task_at_the_next_host(open_host: OpenHost) -> None:
-    """The commit finds it: for a recent id, the store is not asked before."""
-    host = await open_host(define(quiet))
-    task_id = host.journal.new_task_id()
-    own = message_service_pb2.Submission(task_id=task_id, account="ours")
-    foreign = message_service_pb2.Submission(task_id=task_id, account="theirs")
+@pytest.mark.parametrize("direct_replies", [False, True])
+async def test_a_first_attempt_with_the_id_of_an_earlier_host_has_its_task(
+    open_host: OpenHost, direct_replies: bool
+) -> None:
+    """The commit finds it: the store is not asked before."""
+    host = await open_host(define(quiet, direct_replies=direct_replies))
+    own, foreign = (
+        message_service_pb2.Submission(
+            task_id=host.journal.new_task_id(), account=account, is_first_attempt=True
+        )
+        for account in ("ours", "theirs")
+    )
+    task_id = foreign.task_id = own.task_id
     await accept(host, message(), own)
     await host.wait_turn(task_id)
     await host.drain(1)
     await host.journal.close()
-    host = await open_host(define(quiet))
+    host = await open_host(define(quiet, direct_replies=direct_replies))
     again = await accept(host, message(), own)
     assert (again.task_id, again.is_new) == (task_id, False)
     with pytest.raises(TaskNotFoundError):

@@ -206,8 +206,7 @@ class Operations:
         if isinstance(result, message_pb2.Message):
             links.to_urls(result.parts)
             return result
-        tracing.record_task(result)
-        tracing.record_state(result.task.status.state)
+        tracing.record_task(result, is_after_turn=True)
         return project_task(
             result,
             history_length=requested_history_length(request.configuration),
@@ -244,6 +243,7 @@ class Operations:
             except (PeerUnavailableError, PeerTimeoutError, TaskExistsError) as error:
                 extra = {"agent": caller.agent, "reason": error.reason}
                 logger.info("send.repeated", extra=extra)
+                submission.is_first_attempt = False
         async with self._directory.submit(
             caller.agent,
             message=request.message,
@@ -545,6 +545,7 @@ class Operations:
                 key=placement_key(request.message, submission),
             )
             submission.task_id = allocate_task_id(host)
+            submission.is_first_attempt = True
         if request.configuration.HasField("task_push_notification_config"):
             webhook = await self._webhooks.validate(
                 request.configuration.task_push_notification_config,

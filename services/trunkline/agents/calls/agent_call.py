@@ -280,6 +280,7 @@ class _ChildTurn:
         """Return the stream that sends the message, to be entered."""
         message = self._message
         submission = self._turn.child_submission("" if message.task_id else self._id)
+        submission.is_first_attempt = not (message.task_id or self._call.is_repeated)
         submission.approval_statements.extend(
             self._turn.pending_approvals.statements_for(self._id, turn=self._turn.number)
         )

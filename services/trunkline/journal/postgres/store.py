@@ -31,8 +31,8 @@ from trunkline.journal.postgres.reader import PostgresTasks
 from trunkline.journal.postgres.writer import FENCE, Fence, PostgresWriter
 from trunkline.journal.store import (
     UNPROVEN_ALIAS_NS,
+    ClaimedError,
     CommitGroup,
-    KeyClaimedError,
     OrphanedChild,
     StoredFold,
     SubmissionKey,
@@ -158,9 +158,10 @@ class PostgresStore(PostgresTasks):
         try:
             await self._writer.write(lambda connection, fence: commit(connection, fence, group))
         except JournalUnavailableError as error:
-            if isinstance(error.__cause__, asyncpg.DivisionByZeroError):
-                problem = "another host has stored a submission with the same key; try again"
-                raise KeyClaimedError(self._database.name, problem) from error
+            claimed = (asyncpg.DivisionByZeroError, asyncpg.UniqueViolationError)
+            if group.created and isinstance(error.__cause__, claimed):
+                problem = "another submission has the same key or the same task id; try again"
+                raise ClaimedError(self._database.name, problem) from error
             raise
 
     async def find_keys(self, keys: Collection[str], *, now_ns: int) -> dict[str, SubmissionKey]:

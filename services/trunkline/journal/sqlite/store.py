@@ -50,6 +50,7 @@ from trunkline.journal.sqlite.schema import (
 from trunkline.journal.sqlite.writer import Checkpointer, EventRow, SqliteWriter
 from trunkline.journal.store import (
     AliasName,
+    ClaimedError,
     CommitGroup,
     OrphanedChild,
     SealedBatch,
@@ -464,7 +465,10 @@ class SqliteStore:
         """Write all of a group but its events. `numbers` has the numbers of created tasks."""
         if group.created:
             rows = {numbers[row.task_id]: row for row in group.created_rows}
-            statements.insert_tasks(connection, rows, self._cipher)
+            try:
+                statements.insert_tasks(connection, rows, self._cipher)
+            except sqlite3.IntegrityError as error:
+                raise ClaimedError(str(self._path), "it has a task with this id") from error
         if group.changed:
             statements.update_tasks(connection, group.updated_rows, self._cipher)
         if group.keys:

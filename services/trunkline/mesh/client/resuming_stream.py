@@ -388,6 +388,8 @@ class SubmitStream(ResumingStream):
         request = self._request
         if self._has_started or self._exists:
             return self._watch_turn()
+        if self._tries > 1:
+            request.submission.is_first_attempt = False
         if request.message.task_id:
             self.task_id: str = request.message.task_id
             if self._tries > 1 and await self._has_arrived():
@@ -434,6 +436,7 @@ class SubmitStream(ResumingStream):
             key=placement_key(message, submission),
         )
         submission.task_id = self.task_id = allocate_task_id(host)
+        submission.is_first_attempt = True
         return True
 
     async def _has_arrived(self) -> bool:
