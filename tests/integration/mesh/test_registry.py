@@ -468,6 +468,21 @@ async def test_a_directory_finds_agents_tasks_and_services(
     assert channel is channels.get("h-1.example:50051")
 
 
+async def test_a_service_is_called_at_a_host_of_which_the_last_call_did_not_fail(
+    client: RegistryClient, directory: Directory, channels: ChannelPool
+) -> None:
+    service = "trunkline.v1.ToolService"
+    for name in ("h-1", "h-2"):
+        await client.register(host(name, service=service))
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    older, newest = (channels.get(f"h-{number}.example:50051") for number in (1, 2))
+    assert directory.channel_for_service(service) is newest
+    newest.breaker.on_failure("it was killed")
+    assert directory.channel_for_service(service) is older
+    older.breaker.on_failure("it was killed, too")
+    assert directory.channel_for_service(service) is newest
+
+
 async def test_a_directory_raises_for_unknown_names(
     client: RegistryClient, directory: Directory
 ) -> None:

@@ -38,7 +38,7 @@ _REMOVE_TASKS: Final = fenced(
 )
 _REMOVE_ABANDONED: Final = fenced(
     "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 AND sha256 = '' "
-    "AND written < now() - make_interval(secs => $3) RETURNING content)",
+    "AND written < now() - $3 * interval '1 second' RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 # The id of a journal is never used again.
@@ -138,7 +138,7 @@ class PostgresBlobStore(BlobStore):
         while True:
             rows = await self._database.fetch(
                 "SELECT content FROM trunkline_removed_contents "
-                "WHERE removed < now() - make_interval(secs => $1) ORDER BY removed LIMIT $2",
+                "WHERE removed < now() - $1 * interval '1 second' ORDER BY removed LIMIT $2",
                 _READING_S,
                 _DELETED_CONTENTS,
             )
