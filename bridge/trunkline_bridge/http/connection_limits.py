@@ -197,7 +197,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def _is_unread(self, now: float) -> bool:
             """Return whether the client does not read the rest of a whole response."""
-            unread_bytes = self.transport.get_write_buffer_size()
+            unread_bytes: int = self.transport.get_write_buffer_size()
             has_read = self._unread_bytes - unread_bytes >= _MIN_READ_BYTES
             if has_read or not unread_bytes or not self._unread_bytes:
                 self._unread_since, self._unread_bytes = now, unread_bytes
