@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
@@ -111,12 +110,7 @@ class PostgresDatabase:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
