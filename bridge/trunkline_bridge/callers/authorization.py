@@ -15,7 +15,7 @@ class Authorizer:
         self._directory = directory
         self._audit = audit
 
-    def check(self, caller: Caller, permission: str, task_id: str = "") -> None:
+    async def check(self, caller: Caller, permission: str, task_id: str = "") -> None:
         """Check that the caller has a permission, and that the mesh has the agent or the task.
 
         The permission of an operation is in its row of `a2a/operations/operation_table.py`. A task
@@ -27,6 +27,8 @@ class Authorizer:
             PeerUnavailableError: the same, but not all hosts are known yet.
         """
         check_permission(self._audit, caller, caller.agent, permission, task_id)
+        if task_id and not self._directory.knows_task_host(task_id):
+            await self._directory.look_up_host(task_id)
         try:
             self._directory.get_agent(caller.agent)
         except (AgentNotFoundError, PeerUnavailableError):

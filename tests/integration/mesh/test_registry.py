@@ -637,6 +637,39 @@ async def test_a_host_that_left_while_a_registry_was_away_is_not_lost(
             assert names(alone.lost_hosts) == ["h-1", "h-2"]
 
 
+async def test_a_host_that_no_update_has_named_yet_is_looked_up(channels: ChannelPool) -> None:
+    goes_on = asyncio.Event()
+
+    class Late(RegistryServicer):
+        async def WatchAgents(  # noqa: N802  gRPC's name
+            self, request: registry_service_pb2.WatchAgentsRequest, context: Any
+        ) -> AsyncIterator[registry_service_pb2.WatchAgentsResponse]:
+            async for update in super().WatchAgents(request, context):
+                yield update
+                await goes_on.wait()
+
+    new, invented = "aaaaaaaa-0123456789abcdef", "zzzzzzzz-0123456789abcdef"
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        registry_at(kind=Late) as address,
+        Directory(channels, address) as directory,
+    ):
+        await directory.wait_until(lambda d: d.revision == 1, timeout_s=PATIENCE_S)
+        registered = host("h-1", journal_id="aaaaaaaa")
+        await RegistryClient(channels.get(address)).register(registered)
+        with pytest.raises(TaskNotFoundError):
+            directory.get_task_host(new)
+        await directory.look_up_host(new)
+        await directory.look_up_host(invented)
+        with pytest.raises(PeerUnavailableError):
+            directory.get_task_host(new)
+        with pytest.raises(TaskNotFoundError):
+            directory.get_task_host(invented)
+        goes_on.set()
+        await directory.wait_for_change(1)
+        assert directory.get_task_host(new).host_id == "h-1"
+
+
 async def test_a_registry_waits_at_its_start_for_a_store_that_is_away_again(tmp_path: Path) -> None:
     class Files(FolderFiles):
         reads = 0

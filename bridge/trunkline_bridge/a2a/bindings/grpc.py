@@ -308,7 +308,7 @@ class GrpcBinding:
         # Report a missing permission or agent before any other error in the request.
         id_fields = method.operation.wire.id_fields
         task_id = getattr(request, id_fields[0]) if id_fields else ""
-        self._operations.authorizer.check(caller, method.operation.permission, task_id)
+        await self._operations.authorizer.check(caller, method.operation.permission, task_id)
         method.check(request)
         if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
             parser.check_nesting(request)

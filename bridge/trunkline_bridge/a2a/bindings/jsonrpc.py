@@ -227,7 +227,7 @@ class JsonRpcCall:
             self._as_event = is_older_stream and not named and _reads_only_events(headers)
         tracing.name_request_span(call.method, caller.agent)
         # Report a missing permission or agent before any error in the parameters.
-        binding.operations.authorizer.check(caller, method.operation.permission, task_id)
+        await binding.operations.authorizer.check(caller, method.operation.permission, task_id)
         return version, method, caller
 
     async def _notify(

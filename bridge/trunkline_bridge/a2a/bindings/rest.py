@@ -181,7 +181,7 @@ class RestCall:
         tracing.name_request_span(operation.wire.name, caller.agent)
         self._headers = extension_headers(caller, headers)
         # Report a missing permission or agent before any error in the parameters.
-        binding.operations.authorizer.check(caller, operation.permission, path.task_id)
+        await binding.operations.authorizer.check(caller, operation.permission, path.task_id)
         params = version.parameters(operation, params, path)
         chosen = version.choose_method(operation, caller, params)
         if isinstance(chosen, UnaryMethod):

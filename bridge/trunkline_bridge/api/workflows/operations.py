@@ -168,7 +168,7 @@ class WorkflowOperations:
         Authenticated callers that repeat a message id get the run that it started.
         """
         target = caller._replace(agent=name)
-        self._operations.authorizer.check(target, "SendMessage")
+        await self._operations.authorizer.check(target, "SendMessage")
         message = message_pb2.Message(
             message_id=message_id or str(uuid.uuid4()), role=message_pb2.ROLE_USER, parts=parts
         )
@@ -216,7 +216,7 @@ class WorkflowOperations:
         They are read from the hosts that currently run the workflow.
         """
         target = caller._replace(agent=name)
-        self._operations.authorizer.check(target, "ListTasks")
+        await self._operations.authorizer.check(target, "ListTasks")
         page = await self._operations.list_tasks(target, request)
         return a2a_pb2.ListTasksResponse.FromString(page.SerializeToString())
 
@@ -227,7 +227,7 @@ class WorkflowOperations:
 
         Runs that were purged meanwhile are omitted.
         """
-        self._operations.authorizer.check(caller._replace(agent=name), "ListTasks")
+        await self._operations.authorizer.check(caller._replace(agent=name), "ListTasks")
         request = task_service_pb2.ListTasksRequest(
             account=caller.account,
             agent=name,

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -56,6 +57,8 @@ AGENT_LEFT: Final = "the agent's host has left the mesh; try again when it is ba
 """The problem with an agent whose last host died."""
 # The time that the other registries have for their answers once one has answered.
 _READ_S: Final = 0.5
+# The interval between two questions for a host that no update has named, and their time limit.
+_LOOK_UP_S: Final = 1.0
 _HOSTS_MISSING = (
     "it was restarted a moment ago, and not all hosts have registered again; try again in a moment"
 )
@@ -98,6 +101,8 @@ class Directory:
         # After a restart of the registry, an agent or a task that no host has may still exist.
         self._has_missing_hosts = False
         self._tool_client: ToolClient | None = None
+        self._looking_up = asyncio.Lock()
+        self._looked_up_s = -math.inf
         self._seen_services: set[str] = set()
         self._expected_services: set[str] = set()
         # When a registry answered first, by the monotonic clock.
@@ -237,7 +242,7 @@ class Directory:
         """
         self._check_ready()
         journal_id = parse_journal_id(task_id)
-        owner = next((host for host in self.hosts if journal_id in host.journal_ids), None)
+        owner = self._find_owner(task_id)
         if owner is not None and not (owner.store_id and self._is_refused(owner)):
             return owner
         if (host := self._choose_reader(journal_id) or owner) is not None:
@@ -250,6 +255,29 @@ class Directory:
     def knows_task_host(self, task_id: str) -> bool:
         """Return True if a host serves the task's journal, or served it before."""
         return parse_journal_id(task_id) in self._journals
+
+    async def look_up_host(self, task_id: str) -> None:
+        """Ask the registries for the host of a task, unless it is known.
+
+        Another bridge may have heard of a new host first, and have given it a task. The next update
+        may then be on its way. All callers together ask once a second, because anybody can invent
+        an id.
+        """
+        async with self._looking_up:
+            now_s = asyncio.get_running_loop().time()
+            if self.knows_task_host(task_id) or now_s < self._looked_up_s + _LOOK_UP_S:
+                return
+            self._looked_up_s = now_s
+            with suppress(TrunklineError, TimeoutError):
+                async with asyncio.timeout(_LOOK_UP_S):
+                    for found in await self._ask_all(RegistryClient.read_hosts):
+                        self._note_journals(found.hosts)
+                    while self.knows_task_host(task_id) and not self._find_owner(task_id):
+                        await self._change_event.wait()
+
+    def _find_owner(self, task_id: str) -> registry_service_pb2.Host | None:
+        journal_id = parse_journal_id(task_id)
+        return next((host for host in self.hosts if journal_id in host.journal_ids), None)
 
     def client_for_agent(self, name: str) -> HostClient:
         """Return a client of the host that `choose_host` returns, which chooses the task's id."""
