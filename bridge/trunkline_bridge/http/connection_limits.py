@@ -96,6 +96,8 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
         # Requests that wait for an earlier one, the next at the end. The h11 protocol has no such
         # limit.
         pipeline: Any = ()
+        _unread_bytes: int
+        _unread_since: float
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -197,7 +199,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def _is_unread(self, now: float) -> bool:
             """Return whether the client does not read the rest of a whole response."""
-            unread_bytes = self.transport.get_write_buffer_size()
+            unread_bytes: int = self.transport.get_write_buffer_size()
             has_read = self._unread_bytes - unread_bytes >= _MIN_READ_BYTES
             if has_read or not unread_bytes or not self._unread_bytes:
                 self._unread_since, self._unread_bytes = now, unread_bytes
@@ -205,7 +207,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def _is_between_requests(self) -> bool:
             """Return whether the connection waits for a head; part of it may have arrived."""
-            return self.cycle is None or bool(self.cycle.response_complete)
+            return self.cycle is None or self.cycle.response_complete
 
         def _reject(self, error: WireError) -> None:
             """Read no more and respond with an error, or just close during another response."""

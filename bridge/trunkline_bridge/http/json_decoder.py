@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from trunkline.a2a_wire.errors import PARSE_ERROR, WireError
+from trunkline.core.json_types import JsonValue
 
 MAX_VALUES: Final = 50_000
 """Limit of the values in a request. Checking one blocks the event loop for up to 10 µs."""
@@ -23,7 +24,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _INTEGER_DIGITS = 309
 
 
-async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+async def parse_json_body(body: bytes) -> JsonValue:
     """Return the JSON of a body. A large body is parsed in a thread. WireError: it is not JSON."""
     try:
         if len(body) <= INLINE_PARSE_BYTES:
@@ -33,7 +34,7 @@ async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
         raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
 
 
-def decode_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+def decode_json(body: bytes) -> JsonValue:
     """Return the value of a JSON text in UTF-8.
 
     Raises:

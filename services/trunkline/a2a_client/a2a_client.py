@@ -10,7 +10,6 @@ from contextlib import (
     aclosing,
     asynccontextmanager,
 )
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from google.protobuf.message import Message
@@ -153,12 +152,7 @@ class A2AClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._breaker.retire()
         await self._http.close()
         for channel in self._channels.values():

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from google.protobuf.json_format import ParseError
@@ -14,6 +14,7 @@ from trunkline.a2a_client.lenient_reader import LeftOutLog
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.protocol import CARD_PATH, LEGACY_CARD_PATH, RESUME_EXTENSION, V0_3
 from trunkline.a2a_wire.v0_1.json_reader import MEDIA_TYPES
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import parse_dict
 from trunkline.core.names import MAX_NAME_CHARS
 from trunkline.core.printable import to_plain_line
@@ -237,5 +238,5 @@ def v0_3_interfaces(value: Json, card_url: str) -> Iterable[agent_card_pb2.Agent
         )
 
 
-def _string_or_empty(value: Any) -> str:  # noqa: ANN401  any JSON value
+def _string_or_empty(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""

@@ -8,9 +8,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from trunkline.a2a_wire.json_values import Json
+from trunkline.core.json_types import JsonValue
 from trunkline.core.small_files import SmallFiles
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import agent_card_pb2
@@ -140,6 +141,6 @@ def _describe_names(what: str, names: "set[str] | list[str]") -> str:
     return f"{what}: {shown}{rest}"
 
 
-def _digest(value: Any) -> str:  # noqa: ANN401  any JSON value
+def _digest(value: JsonValue) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -26,6 +26,7 @@ from trunkline.a2a_wire.json_values import Json, dumps
 from trunkline.a2a_wire.operations import Operation
 from trunkline.a2a_wire.protocol import V0_3
 from trunkline.a2a_wire.response_reader import parse_stream_response
+from trunkline.core.json_types import JsonValue
 from trunkline.errors import PeerProtocolError
 
 _Read = TypeVar("_Read")
@@ -87,7 +88,7 @@ class JsonRpcTransport:
 
     async def _call(
         self, method: str, params: Json, options: CallOptions, *, timeout_s: float
-    ) -> Any:  # noqa: ANN401  any JSON value
+    ) -> JsonValue:
         answer = await self._http.request(
             "POST",
             self._interface.url,
@@ -109,7 +110,7 @@ class JsonRpcTransport:
         except ValueError as error:
             raise self._protocol_error(f"its answer can't be read: {error}") from None
 
-    def _result(self, body: bytes, status: int) -> Any:  # noqa: ANN401  any JSON value
+    def _result(self, body: bytes, status: int) -> JsonValue:
         """Return the result of a response. Ids are not compared: each response has one request."""
         try:
             answer = json.loads(body)

@@ -3,9 +3,10 @@
 import logging
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from trunkline.a2a_wire.json_values import Json
+from trunkline.core.json_types import JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class LenientReader:
                 readable = value
             return read(readable)
 
-    def _without_unreadable(self, value: Any, path: str) -> Any:  # noqa: ANN401  any JSON value
+    def _without_unreadable(self, value: JsonValue, path: str) -> JsonValue:
         """Return an object without the entries that can't be read, also in its members."""
         if not isinstance(value, dict):
             return value

@@ -36,6 +36,7 @@ from trunkline.a2a_wire.operations import (
 )
 from trunkline.a2a_wire.protocol import V0_3
 from trunkline.a2a_wire.v0_3.proto_json import proto_message_json
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import parse_dict
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 
@@ -173,7 +174,7 @@ class RestTransport:
 
         return read
 
-    def _json(self, answer: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
+    def _json(self, answer: HttpResponse) -> JsonValue:
         try:
             value = json.loads(answer.body)
         except (ValueError, RecursionError):
@@ -216,7 +217,7 @@ class RestTransport:
         return PeerProtocolError(self._http.peer, problem)
 
 
-def without_timestamps(value: Any) -> Any:  # noqa: ANN401  any JSON value
+def without_timestamps(value: JsonValue) -> JsonValue:
     """Return a response without the timestamps of statuses.
 
     No client needs them, and several servers of v0.3 write invalid ones.

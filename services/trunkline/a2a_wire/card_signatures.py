@@ -29,6 +29,7 @@ from trunkline.a2a_wire.card_json import REQUIRED_CARD_FIELDS, parse_card
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.key_sets import SIGNATURE_ALGORITHMS, parse_key_set
 from trunkline.a2a_wire.protocol import KEYS_PATH
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import message_to_dict, struct_json
 from trunkline.core.private_files import read_private_file
 from trunkline.errors import ConfigurationError
@@ -61,7 +62,7 @@ def specified_form(card: agent_card_pb2.AgentCard) -> bytes:
 def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
     """Return the canonical form of `a2a-sdk` 1.x, without empty members, even required ones."""
 
-    def prune() -> Any:  # noqa: ANN401  any JSON value
+    def prune() -> JsonValue:
         value = message_to_dict(card)
         value.pop("signatures", None)
         return _prune(value)
@@ -105,7 +106,7 @@ def _is_set(message: Message, field: Any) -> bool:  # noqa: ANN401  descriptors 
     return bool(getattr(message, field.name))
 
 
-def _field_value(message: Message, field: Any) -> Any:  # noqa: ANN401  any JSON value
+def _field_value(message: Message, field: JsonValue) -> JsonValue:
     value = getattr(message, field.name)
     if field.message_type is None:
         return list(value) if field.is_repeated else value
@@ -122,7 +123,7 @@ def _to_json(value: Any) -> Any:  # noqa: ANN401  what a map holds may be a text
     return _message_fields(value) if isinstance(value, Message) else value
 
 
-def _prune(value: Any) -> Any:  # noqa: ANN401  any JSON value
+def _prune(value: JsonValue) -> JsonValue:
     pairs: Iterator[tuple[Any, Any]]
     if isinstance(value, dict):
         pairs = ((name, _prune(member)) for name, member in value.items())
@@ -132,7 +133,7 @@ def _prune(value: Any) -> Any:  # noqa: ANN401  any JSON value
     return None if value == "" else value
 
 
-def _round_large_integers(value: Any, depth: int) -> Any:  # noqa: ANN401  any JSON value
+def _round_large_integers(value: JsonValue, depth: int) -> JsonValue:
     """Return a value whose large integers are doubles, as JSON parsers read them."""
     if not depth:
         raise NoCanonicalFormError("it is nested too deeply")

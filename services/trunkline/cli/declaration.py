@@ -70,10 +70,11 @@ def group_values(work: Callable[..., Any], values: dict[str, Any]) -> dict[str, 
     """Return the values of a command's parameters as the function takes them."""
     arguments = dict(values)
     for parameter in inspect.signature(work).parameters.values():
-        if is_dataclass(shared := parameter.annotation):
+        shared = parameter.annotation
+        if isinstance(shared, type) and is_dataclass(shared):
             names = [field.name for field in fields(shared)]
             own = {name: arguments.pop(name) for name in names}
-            arguments[parameter.name] = shared(**own)  # type: ignore[operator]
+            arguments[parameter.name] = shared(**own)
     return arguments
 
 

@@ -23,6 +23,7 @@ from trunkline.cli.directory import open_directory
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.part_text import render_part
 from trunkline.cli.terminal import print_json, print_progress, print_stderr
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import message_to_dict, struct_json
 from trunkline.errors import InvalidArgumentError, PeerTimeoutError
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
@@ -69,7 +70,7 @@ def parse_pairs(pairs: Sequence[str], tool: tool_service_pb2.Tool) -> dict[str, 
     return arguments
 
 
-def _parse_value(name: str, text: str) -> Any:  # noqa: ANN401  a JSON value
+def _parse_value(name: str, text: str) -> JsonValue:
     try:
         return parse_text(f'{{"value": {text}}}')["value"]
     except (InvalidArgumentError, LookupError):

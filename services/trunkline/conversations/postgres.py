@@ -18,13 +18,12 @@ from trunkline.conversations.store import (
     select_latest,
 )
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
+from trunkline.core.backoff import PATIENCE_S, retry_while_unavailable
 from trunkline.core.postgres import (
-    PATIENCE_S,
     Connection,
     PostgresDatabase,
     Schema,
     begin,
-    retry_while_away,
 )
 from trunkline.errors import FencedError, JournalUnusableError
 from trunkline.journal.postgres.fence import fenced, hold_fence
@@ -248,7 +247,7 @@ class _FencedTables:
                 raise JournalUnusableError(self._database.name, problem)
             return await self._database.run(work)
 
-        return await retry_while_away(run, limit_s=limit_s)
+        return await retry_while_unavailable(run, limit_s=limit_s)
 
     async def write(
         self, statement: str, *values: object, limit_s: float = PATIENCE_S

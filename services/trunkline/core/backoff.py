@@ -3,9 +3,16 @@
 import asyncio
 import random
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
-from trunkline.errors import TrunklineError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError, TrunklineError
+
+_Result = TypeVar("_Result")
+
+PATIENCE_S: Final = 30.0
+"""The time for which callers wait for a store that is not available. A restart of a database, or a
+failover, takes seconds."""
 
 # Limits the exponent. More doublings exceed every pause.
 _MAX_DOUBLINGS: Final = 60
@@ -74,3 +81,22 @@ class RetryWindow:
         if now_s >= self._ends_at_s:
             raise error
         return min(self._backoff.next_s(), self._ends_at_s - now_s)
+
+
+async def retry_while_unavailable(
+    work: Callable[[], Awaitable[_Result]], *, limit_s: float = PATIENCE_S
+) -> _Result:
+    """Repeat work on a store, which may run several times, while the store is not available.
+
+    Raises:
+        JournalUnavailableError: it was not available for `limit_s` seconds.
+        JournalUnusableError: a wait is of no use.
+    """
+    retries = RetryWindow(limit_s)
+    while True:
+        try:
+            return await work()
+        except JournalUnusableError:
+            raise
+        except JournalUnavailableError as error:
+            await asyncio.sleep(retries.next_pause_s(error))

@@ -19,6 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseError
 from google.protobuf.message import Message
 
+from trunkline.core.json_types import JsonValue
 from trunkline.errors import UnsupportedOperationError
 from trunkline.v1 import json_pb2
 
@@ -57,7 +58,7 @@ class NumberRangeError(ValueError, ArithmeticError):
     """A number is beyond the range of a double."""
 
 
-def read_json(message: json_pb2.Value | json_pb2.Struct) -> Any:  # noqa: ANN401  any JSON value
+def read_json(message: json_pb2.Value | json_pb2.Struct) -> JsonValue:
     """Return the JSON that a message holds: `part.data`, or the `metadata` of a message.
 
     Whole numbers are `int`, however large. Numbers that were written with a fraction or an exponent
@@ -144,7 +145,7 @@ def find_member(struct: json_pb2.Struct, key: str) -> json_pb2.Value | None:
     return next((member.value for member in reversed(struct.members) if member.key == key), None)
 
 
-def read_member(struct: json_pb2.Struct, key: str) -> Any:  # noqa: ANN401  any JSON value
+def read_member(struct: json_pb2.Struct, key: str) -> JsonValue:
     """Return a member of an object as a JSON value; None if it is null or the object has none."""
     value = find_member(struct, key)
     return None if value is None else value_json(value)
@@ -172,7 +173,7 @@ def read_number(struct: json_pb2.Struct, key: str) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
-def value_json(value: json_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
+def value_json(value: json_pb2.Value) -> JsonValue:
     """Return a value as Python's JSON: its integers are `int`, its other numbers `float`.
 
     Raises:

@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
+from trunkline.core.json_types import JsonValue
+
 MAX_BYTES: Final = 256 * 1024
 MAX_VALUES: Final = 20_000
 """The number of values in a document, with anchors expanded."""
@@ -169,7 +171,7 @@ def _decode(content: bytes) -> str:
         raise _SyntaxFault(Position(line, column), "is not UTF-8; save it as UTF-8") from None
 
 
-def _parse_json(text: str) -> Any:  # noqa: ANN401  a JSON value
+def _parse_json(text: str) -> JsonValue:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -205,7 +207,7 @@ class _Reader:
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._values = 0
 
-    def read(self) -> Any:  # noqa: ANN401  a JSON value
+    def read(self) -> JsonValue:
         """Return the value. An empty file has the value None."""
         try:
             return self._read_document()
@@ -298,13 +300,13 @@ class _Reader:
             raise self._fault(f"has more than {MAX_VALUES:,} values, aliases expanded")
 
 
-def _measure_depth(value: Any) -> int:  # noqa: ANN401  a JSON value
+def _measure_depth(value: JsonValue) -> int:
     """Return how deep a value is nested. Its depth is limited, and so is its size."""
     items = value.values() if isinstance(value, dict) else value
     return 1 + max(map(_measure_depth, items), default=0) if isinstance(value, dict | list) else 0
 
 
-def _resolve(text: str) -> Any:  # noqa: ANN401  a JSON value
+def _resolve(text: str) -> JsonValue:
     """Return the value of a text without quotes."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Final, Self
 
 from trunkline.core.encryption import Keyring
@@ -147,12 +146,7 @@ class Journal(TaskReader):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     @property

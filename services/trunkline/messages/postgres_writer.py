@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from trunkline.core.backoff import RetryWindow
-from trunkline.core.postgres import PATIENCE_S, Connection, PostgresDatabase
+from trunkline.core.backoff import PATIENCE_S, RetryWindow
+from trunkline.core.postgres import Connection, PostgresDatabase
 from trunkline.errors import JournalUnavailableError, TrunklineError
 from trunkline.messages.postgres_batch import MessageBatch, Write
 from trunkline.messages.stored_form import Codec

@@ -1,15 +1,18 @@
 """The process at the mesh's address: the registry and the span store."""
 
 import asyncio
+import math
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
+from trunkline.core.backoff import retry_while_unavailable
 from trunkline.core.encryption import open_if_encrypting
 from trunkline.core.identity import (
     JoinRecords,
@@ -67,7 +70,9 @@ async def serve_registry(
         own = listen or settings.mesh.first
         _check_root(settings, own)
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
-        records = await open_join_records(settings, database)
+        records = await retry_while_unavailable(
+            partial(open_join_records, settings, database), limit_s=math.inf
+        )
         server = MeshServer(
             credentials, policy=settings.policy, audit=audit, gets_small_messages=True
         )
@@ -144,11 +149,14 @@ async def add_registry(  # noqa: PLR0913  independent parts of a process
         if shared is not None:
             await stack.enter_async_context(shared.run(store))
         stack.callback(configure_tracing(name, store=store).shutdown)
+        files = await retry_while_unavailable(
+            partial(open_registry_files, settings, database), limit_s=math.inf
+        )
         registry = RegistryServicer(
             settings.lease_s,
             audit,
             folder=folder,
-            files=await open_registry_files(settings, database),
+            files=files,
             list_revoked=RevocationList(records, credentials.revoke).refresh,
         )
         server.add_registry(await stack.enter_async_context(registry))

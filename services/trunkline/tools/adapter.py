@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from trunkline.errors import (
@@ -77,12 +76,7 @@ class ToolAdapter:
             self._exits.callback(server.cancel_sign_in)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self._exits.aclose()
 
     def list_servers(self, names: Sequence[str] = ()) -> list[ToolServer]:

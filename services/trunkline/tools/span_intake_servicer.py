@@ -3,7 +3,6 @@
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
@@ -61,12 +60,7 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
         await start_grpc_server(self._server)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self._server.stop(_STOP_GRACE_S)
 
     def environment(self, server: str) -> dict[str, str]:

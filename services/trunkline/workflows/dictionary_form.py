@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.names import MAX_NAME_CHARS
 from trunkline.core.source_documents import SourceDocument, suggest
 
@@ -55,7 +56,7 @@ def check_start_node(document: SourceDocument, value: Mapping[str, Any]) -> None
 def _add_start(
     nodes: list[Any],
     edges: list[Any],
-    start: Any,  # noqa: ANN401  a JSON value
+    start: JsonValue,
 ) -> tuple[list[Any], list[Any]]:
     """Return nodes and edges with a node of type start in front of the node that begins a run."""
     ids = {node["id"] for node in nodes if isinstance(node, dict) and _has_id(node)}
@@ -81,7 +82,7 @@ def _has_id(node: dict[str, Any]) -> bool:
     return isinstance(node.get("id"), str)
 
 
-def _convert_node(node: Any) -> Any:  # noqa: ANN401  a JSON value
+def _convert_node(node: JsonValue) -> JsonValue:
     if not isinstance(node, dict):
         return node
     rest = {key: item for key, item in node.items() if key not in {"handler", "config"}}
@@ -98,7 +99,7 @@ def _convert_node(node: Any) -> Any:  # noqa: ANN401  a JSON value
     return rest | config if isinstance(config, dict) else rest | {"config": config}
 
 
-def _convert_edge(edge: Any) -> Any:  # noqa: ANN401  a JSON value
+def _convert_edge(edge: JsonValue) -> JsonValue:
     if not isinstance(edge, dict):
         return edge
     names = {"from_node": "from", "to_node": "to"}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from trunkline.core.json_types import JsonValue
 from trunkline.workflows.builders import workflow_to_dict
 from trunkline.workflows.definition import Workflow
 
@@ -92,6 +93,6 @@ def _compare(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
             yield f"~ {where}{key}: {_render(before)} -> {_render(after)}"
 
 
-def _render(value: Any) -> str:  # noqa: ANN401  a JSON value
+def _render(value: JsonValue) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _VALUE_CHARS else f"{text[: _VALUE_CHARS - 1]}…"

@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, Self, TypeVar
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.settings import describe_install
 from trunkline.core.source_documents import suggest, walk_texts
 from trunkline.errors import ConfigurationError
@@ -129,7 +130,7 @@ class Expression:
         variables = frozenset(program.variables()) & VARIABLES
         return cls(source, program, variables, _find_references(source), _limit_values(code))
 
-    def evaluate(self, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+    def evaluate(self, variables: Mapping[str, Any]) -> JsonValue:
         """Return the value, of JSON's types.
 
         Raises:
@@ -190,7 +191,7 @@ def _is_plain(source: str) -> bool:
     return bool(_PATH.fullmatch(source)) and not RESERVED.intersection(source.split("."))
 
 
-def _follow(path: Sequence[str], variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+def _follow(path: Sequence[str], variables: Mapping[str, Any]) -> JsonValue:
     """Return the value that a path names."""
     value: Any = variables
     for number, name in enumerate(path):
@@ -310,7 +311,7 @@ def show_path(path: Sequence[str]) -> str:
     return variable + "".join(shown)
 
 
-def _measure(value: Any, limit: int) -> tuple[int, int, bool]:  # noqa: ANN401  a JSON value
+def _measure(value: JsonValue, limit: int) -> tuple[int, int, bool]:
     """Return the number of values and of characters, and whether the library rounds an integer.
 
     They are counted up to a limit of values.
@@ -353,7 +354,7 @@ class Template:
         """The expressions in it."""
         return [piece for piece in self.pieces if isinstance(piece, Expression)]
 
-    def render(self, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+    def render(self, variables: Mapping[str, Any]) -> JsonValue:
         """Return the text; the value itself if the text is one expression.
 
         Raises:
@@ -379,7 +380,7 @@ def parse_template(source: str) -> Template:
     return Template.parse(source)
 
 
-def render(value: Any, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  JSON values
+def render(value: JsonValue, variables: Mapping[str, Any]) -> JsonValue:
     """Render all texts in a JSON value. Raises as `Template.render`."""
     if isinstance(value, str):
         return parse_template(value).render(variables) if "$" in value else value
@@ -390,7 +391,7 @@ def render(value: Any, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401  JS
     return value
 
 
-def has_template(value: Any) -> bool:  # noqa: ANN401  a JSON value
+def has_template(value: JsonValue) -> bool:
     """Return whether there is an expression in the texts of a JSON value."""
     return any(_OPENING in text for _, text in walk_texts(value))
 
@@ -452,7 +453,7 @@ def _find_end(source: str, start: int) -> int:
     raise ExpressionError(f"`${{` at character {start - 1} has no end; close it with `}}`")
 
 
-def _to_text(value: Any) -> str:  # noqa: ANN401  a JSON value
+def _to_text(value: JsonValue) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():

@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.source_documents import suggest
 from trunkline.errors import ConfigurationError
 from trunkline.workflows.definition import Workflow
@@ -60,7 +61,7 @@ def _load_function(name: str) -> Function:
 
 async def call_function(
     function: Function, last: Mapping[str, Any], context: Mapping[str, Any]
-) -> Any:  # noqa: ANN401  a JSON value
+) -> JsonValue:
     """Call a function, on a thread unless it is asynchronous; return its JSON value.
 
     Raises:

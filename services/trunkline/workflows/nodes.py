@@ -14,6 +14,7 @@ from trunkline.agents.calls.turn_calls import get_turn_calls
 from trunkline.core import json_values
 from trunkline.core.backoff import Backoff
 from trunkline.core.durations import parse_duration
+from trunkline.core.json_types import JsonValue
 from trunkline.core.redaction import redact_addresses
 from trunkline.core.task_states import WORKFLOW_VERSION_KEY, TaskOutcome
 from trunkline.errors import PeerError, TrunklineError, UnsupportedOperationError
@@ -216,7 +217,7 @@ async def _ask(run: WorkflowRun, agent: str, content: Content) -> Result:
     return Result(text, data, is_partial=answer.outcome is TaskOutcome.PARTIAL)
 
 
-def _read_data(answer: AgentAnswer) -> Any:  # noqa: ANN401  a JSON value
+def _read_data(answer: AgentAnswer) -> JsonValue:
     """Return the data of an answer: its data part, or what its text is as JSON; else None."""
     if answer.data:
         return answer.data[0] if len(answer.data) == 1 else answer.data
@@ -414,12 +415,12 @@ def _public(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in variables.items() if name in VARIABLES}
 
 
-def to_text(value: Any) -> str:  # noqa: ANN401  a JSON value
+def to_text(value: JsonValue) -> str:
     """Return a value as text: itself, or its JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _data_part(value: Any) -> part_pb2.Part:  # noqa: ANN401  a JSON value
+def _data_part(value: JsonValue) -> part_pb2.Part:
     return part_pb2.Part(data=json_values.build_value(value))
 
 

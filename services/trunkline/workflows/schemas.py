@@ -10,6 +10,7 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.light_imports import leave_out
 from trunkline.core.patterns import InvalidPatternError, Pattern, compile_pattern
 from trunkline.core.source_documents import Keys, walk_texts
@@ -67,7 +68,7 @@ def find_schema_problems(schema: Mapping[str, Any]) -> Iterator[tuple[Keys, str]
 
 def find_problems(
     schema: Mapping[str, Any],
-    value: Any,  # noqa: ANN401  a JSON value
+    value: JsonValue,
     *,
     part: Mapping[str, Any] | None = None,
 ) -> list[tuple[Keys, str]]:
@@ -88,7 +89,7 @@ def find_problems(
     return [(tuple(error.absolute_path), error.message) for error in errors]
 
 
-def find_problem(schema: Mapping[str, Any], value: Any) -> str:  # noqa: ANN401  a JSON value
+def find_problem(schema: Mapping[str, Any], value: JsonValue) -> str:
     """Return the first fault of a value with the path of its member, or "" without a fault."""
     return _describe(build_validator(schema).iter_errors(value))
 
@@ -160,7 +161,7 @@ def _build_class() -> "type[Validator]":
 def _check_pattern(
     _: "Validator",
     pattern: str,
-    text: Any,  # noqa: ANN401  a JSON value
+    text: JsonValue,
     __: Mapping[str, Any],
 ) -> Iterator["ValidationError"]:
     from jsonschema.exceptions import ValidationError
@@ -175,7 +176,7 @@ def _check_pattern(
 def _check_pattern_properties(
     validator: "Validator",
     patterns: Mapping[str, Any],
-    value: Any,  # noqa: ANN401  a JSON value
+    value: JsonValue,
     _: Mapping[str, Any],
 ) -> Iterator["ValidationError"]:
     from jsonschema.exceptions import ValidationError
@@ -195,7 +196,7 @@ def _check_pattern_properties(
 def _check_additional_properties(
     validator: "Validator",
     additional: Any,  # noqa: ANN401  a schema
-    value: Any,  # noqa: ANN401  a JSON value
+    value: JsonValue,
     schema: Mapping[str, Any],
 ) -> Iterator["ValidationError"]:
     from jsonschema.exceptions import ValidationError

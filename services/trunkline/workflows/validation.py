@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.core.durations import parse_duration
+from trunkline.core.json_types import JsonValue
 from trunkline.core.source_documents import Fault, Keys, suggest, walk_texts
 from trunkline.errors import ConfigurationError
 from trunkline.workflows.definition import (
@@ -372,7 +373,7 @@ class _Checks:
     def _check_value(
         self,
         keys: Keys,
-        value: Any,  # noqa: ANN401  a JSON value, with expressions
+        value: JsonValue,  # with expressions
         schema: Any,  # noqa: ANN401  a JSON Schema
         root: Mapping[str, Any],
     ) -> None:
@@ -421,7 +422,7 @@ class _Checks:
                 near = suggest(name, list(properties))
                 self._add((*keys, name), f"there is no {noun} {name!r}; {near}")
 
-    def _find_values(self, value: Any) -> Sequence[Any] | None:  # noqa: ANN401  a JSON value
+    def _find_values(self, value: JsonValue) -> Sequence[Any] | None:
         """Return a value of each form that a text or a JSON value has, if its forms are known."""
         if not isinstance(value, str) or "$" not in value:
             return (value,)
@@ -477,7 +478,7 @@ class _Checks:
         self.source.document.add(keys, problem)
 
 
-def _fits(value: Any, kinds: Collection[str]) -> bool:  # noqa: ANN401  a JSON value
+def _fits(value: JsonValue, kinds: Collection[str]) -> bool:
     """Return whether a value is of one of the types of JSON Schema."""
     (kind,) = list_kinds([value])
     if kind == "number" and value.is_integer():

@@ -17,13 +17,14 @@ async def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> N
     variables: dict[str, str] = {}
     async with new_database() as url:
         for words, shown in steps:
+            if words == ["unset", "TRUNKLINE_STORE"]:
+                variables.clear()
+                continue
             arguments = trunkline_words(words)
             if arguments is None:
                 assert words == ["export", f"TRUNKLINE_STORE={URL}"]
                 variables["TRUNKLINE_STORE"] = url
                 continue
-            if "restore" in arguments:
-                variables.clear()
             local = [url if word == URL else word for word in arguments]
             done = await run_command(*local, stdin=None, folder=tmp_path, **variables)
             assert done.exit == 0, done.err

@@ -80,6 +80,27 @@ async def test_a_dry_run_changes_nothing_and_prints_what_another_role_can_run(ur
         await store.close()
 
 
+async def test_a_role_that_can_not_create_tables_uses_those_of_another_role(url: str) -> None:
+    schema = url.rpartition("=")[2]
+    script = await run_command("data", "migrate", "--dry-run", TRUNKLINE_STORE=url)
+    admin = await asyncpg.connect(url)
+    await admin.execute(script.out)
+    await admin.execute(
+        f"DROP ROLE IF EXISTS writer; CREATE ROLE writer LOGIN; GRANT USAGE ON SCHEMA {schema} "
+        f"TO writer; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} "
+        "TO writer"
+    )
+    as_writer = url.replace("postgres@", "writer@")
+    checked = await run_command("data", "migrate", TRUNKLINE_STORE=as_writer)
+    assert (checked.exit, checked.err) == (0, "")
+    async with PostgresDatabase(as_writer) as database:
+        store = await PostgresCatalog(database).open("first")
+        await store.renew_lease(10.0)
+        await store.close()
+    await admin.execute("DROP OWNED BY writer; DROP ROLE writer")
+    await admin.close()
+
+
 async def test_processes_create_tables_and_only_the_command_changes_them(url: str) -> None:
     async with PostgresDatabase(url) as old, PostgresDatabase(url) as new:
         await old.prepare(FIRST)

@@ -11,7 +11,8 @@ import pytest
 from cryptography import x509
 
 from harness.a2a.sse_client import PATIENCE_S
-from harness.mesh.issuing_mesh import RunningMesh, credentials_in, join_as, run_mesh
+from harness.mesh.issuing_mesh import RunningMesh, credentials_in, join_as, make_root, run_mesh
+from harness.polling import poll
 from trunkline.core.identity import Role
 from trunkline.core.identity.folder import IdentityFolder
 from trunkline.core.identity.issuing import load_authority
@@ -115,6 +116,28 @@ async def test_clients_call_a_host_only_if_it_registered_the_address(
                 else:
                     with pytest.raises(PeerUnavailableError):
                         await client.list_agents()
+        await server.stop(0)
+
+
+async def test_a_process_that_starts_before_it_joins_accepts_the_mesh_once_it_has_joined(
+    mesh: RunningMesh, tmp_path: Path
+) -> None:
+    # As on a machine where the mesh's address is one of its own.
+    folder = await asyncio.to_thread(make_root, tmp_path / "early")
+    early = await asyncio.to_thread(credentials_in, folder)
+    async with RegistryServicer() as registry:
+        server = MeshServer(early)
+        server.add_registry(registry)
+        (address,) = await server.start("127.0.0.1:0")
+        await asyncio.to_thread(join, folder, await mesh.make_token("math"))
+        await poll(
+            lambda: asyncio.to_thread(lambda: (early.generation, early.identity)[1]),
+            lambda identity: identity.mesh == mesh.credentials.identity.mesh,
+        )
+        host = registry_service_pb2.Host(address=address, identity=str(early.identity))
+        async with ChannelPool(mesh.credentials) as channels:
+            channels.expect([host], registry_addresses=[mesh.address])
+            assert await RegistryClient(channels.get(address)).list_agents() == []
         await server.stop(0)
 
 

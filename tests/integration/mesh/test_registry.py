@@ -22,6 +22,7 @@ from trunkline.errors import (
     AgentNotFoundError,
     ConfigurationError,
     HostNotFoundError,
+    JournalUnavailableError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -467,6 +468,21 @@ async def test_a_directory_finds_agents_tasks_and_services(
     assert channel is channels.get("h-1.example:50051")
 
 
+async def test_a_service_is_called_at_a_host_of_which_the_last_call_did_not_fail(
+    client: RegistryClient, directory: Directory, channels: ChannelPool
+) -> None:
+    service = "trunkline.v1.ToolService"
+    for name in ("h-1", "h-2"):
+        await client.register(host(name, service=service))
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    older, newest = (channels.get(f"h-{number}.example:50051") for number in (1, 2))
+    assert directory.channel_for_service(service) is newest
+    newest.breaker.on_failure("it was killed")
+    assert directory.channel_for_service(service) is older
+    older.breaker.on_failure("it was killed, too")
+    assert directory.channel_for_service(service) is newest
+
+
 async def test_a_directory_raises_for_unknown_names(
     client: RegistryClient, directory: Directory
 ) -> None:
@@ -619,6 +635,21 @@ async def test_a_host_that_left_while_a_registry_was_away_is_not_lost(
             assert names(both.lost_hosts) == []
             await alone.read()
             assert names(alone.lost_hosts) == ["h-1", "h-2"]
+
+
+async def test_a_registry_waits_at_its_start_for_a_store_that_is_away_again(tmp_path: Path) -> None:
+    class Files(FolderFiles):
+        reads = 0
+
+        async def read(self, path: str) -> bytes | None:
+            self.reads += 1
+            if self.reads < 3:
+                raise JournalUnavailableError("database", "connection refused")
+            return await super().read(path)
+
+    files = Files(tmp_path)
+    async with RegistryServicer(10.0, files=files):
+        assert files.reads == 3
 
 
 async def test_journals_are_released_at_all_registries_at_once(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final, Self
 
 from trunkline.a2a_client.http import HttpClient, HttpResponse
@@ -45,12 +44,7 @@ class HttpParticipant:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self._client.close()
 
     async def exchange(self, envelope: Envelope) -> list[Envelope]:

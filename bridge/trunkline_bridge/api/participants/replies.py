@@ -1,9 +1,10 @@
 """Reads the answers of participants: envelopes, payloads, or nothing."""
 
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.json_format import ParseError
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import parse_dict
 from trunkline.errors import PeerProtocolError
 from trunkline.messages.store import Envelope
@@ -29,7 +30,7 @@ def decode_replies(peer: str, body: bytes, *, default_type: str) -> list[Envelop
     return read_replies(peer, value, default_type=default_type)
 
 
-def read_replies(peer: str, value: Any, *, default_type: str) -> list[Envelope]:  # noqa: ANN401  JSON
+def read_replies(peer: str, value: JsonValue, *, default_type: str) -> list[Envelope]:
     """Return the replies in a JSON value: one, a list of them, or None.
 
     Raises:

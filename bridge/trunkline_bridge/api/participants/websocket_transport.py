@@ -7,7 +7,6 @@ We send `{"message": ENVELOPE}` and read `{"replyTo": ID, "replies": …}`, or `
 import asyncio
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -70,12 +69,7 @@ class WebSocketParticipant:
         await self._readers.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for reader in self._running:
             reader.cancel()
         await self._readers.__aexit__(None, None, None)

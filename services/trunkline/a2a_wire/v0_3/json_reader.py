@@ -5,11 +5,12 @@ a WireError here. `kind` may be missing, or be called `type` as in v0.2's exampl
 """
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.json_values import Json
 from trunkline.a2a_wire.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
+from trunkline.core.json_types import JsonValue
 
 _ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 _MESSAGE = ("messageId", "contextId", "taskId", "metadata", "extensions", "referenceTaskIds")
@@ -52,7 +53,7 @@ def convert_message(value: object) -> object:
     return result
 
 
-def convert_role(value: Any) -> Any:  # noqa: ANN401  any JSON value
+def convert_role(value: JsonValue) -> JsonValue:
     """Convert a role."""
     return _ROLES.get(value, value) if isinstance(value, str) else value
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from trunkline.core.json_types import JsonValue
+
 _PROPERTIES_LIMIT: Final = 32
 _ENUM_LIMIT: Final = 500
 _REFERENCES_LIMIT: Final = 8
@@ -121,7 +123,7 @@ def _list_slots(schema: Mapping[str, Any]) -> list["_Slot"]:
     return [_find_slot(name, schema) for name in names]
 
 
-def take_one(text: str, name: str, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+def take_one(text: str, name: str, schema: Mapping[str, Any]) -> JsonValue:
     """Return a whole text as the value of one argument, or None if it is no such value."""
     return _read_value(text, _find_slot(name, schema))
 
@@ -244,7 +246,7 @@ class _Slot:
             return False
         return True
 
-    def parse(self, text: str) -> Any:  # noqa: ANN401  a JSON value
+    def parse(self, text: str) -> JsonValue:
         """Return a value of the argument's type.
 
         Raises:
@@ -301,7 +303,7 @@ class _Slot:
             raise ValueError(len(items))
         return items
 
-    def _parse_enum(self, text: str) -> Any:  # noqa: ANN401  a JSON value
+    def _parse_enum(self, text: str) -> JsonValue:
         spelled = _spell(text)
         for value, title in self.choices:
             if spelled in {_spell(value), _spell(title)}:
@@ -423,7 +425,7 @@ def _write_name(slot: _Slot) -> str:
     return r"[\s_-]?".join(map(re.escape, slot.words))
 
 
-def _read_value(text: str, slot: _Slot) -> Any:  # noqa: ANN401  a JSON value
+def _read_value(text: str, slot: _Slot) -> JsonValue:
     """Return a text as the value of an argument, or None if it is no such value."""
     text = text.strip()
     if len(text) > 1 and text[0] + text[-1] in _QUOTES:

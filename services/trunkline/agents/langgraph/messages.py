@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import value_json
 from trunkline.tasks.content import data_part
 from trunkline.tasks.context import TaskContext
@@ -27,7 +28,7 @@ async def build_human_message(task: TaskContext[Any]) -> HumanMessage:
     return HumanMessage([await _build_block(task, part) for part in parts])
 
 
-def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
+def get_data(task: TaskContext[Any]) -> JsonValue:
     """Return the value of the first data part of the turn, or else its text."""
     for part in task.message.parts:
         if part.HasField("data"):

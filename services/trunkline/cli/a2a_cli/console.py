@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 from urllib.parse import quote, quote_plus
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.printable import escape_json_controls, remove_controls
 
 _REDACTED: Final = "[redacted]"
@@ -114,6 +115,6 @@ class DebugLog:
             self.note(f"    {name}: {_REDACTED if name.lower() in hidden else value}")
 
 
-def pretty(value: Any) -> str:  # noqa: ANN401  any JSON value
+def pretty(value: JsonValue) -> str:
     """Return a JSON value on several lines."""
     return json.dumps(value, ensure_ascii=False, indent=2)

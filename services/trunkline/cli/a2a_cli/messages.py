@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.cli.a2a_cli.console import Console
@@ -13,6 +13,7 @@ from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.a2a_cli.options import StandardOptions
 from trunkline.cli.attachments import build_file_part
 from trunkline.cli.terminal import is_text
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import build_struct, build_value
 from trunkline.v1 import message_pb2, part_pb2
 
@@ -96,7 +97,7 @@ def _build_file(flag: PartFlag, folder: Path) -> part_pb2.Part:
     return part
 
 
-def _read_data(source: str, console: Console) -> Any:  # noqa: ANN401  any JSON value
+def _read_data(source: str, console: Console) -> JsonValue:
     where = "stdin" if source == "-" else source
     try:
         if source == "-":

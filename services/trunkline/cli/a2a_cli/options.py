@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 from trunkline.cli.a2a_cli.failures import usage
 from trunkline.cli.options import flag, option
 from trunkline.core.durations import parse_duration
+from trunkline.core.json_types import JsonValue
 
 PREFIX: Final = "A2ACLI_"
 SECRETS: Final = frozenset({"bearer", "api_key", "client_secret"})
@@ -40,7 +41,7 @@ def parse_wait(name: str) -> Callable[[str | float], float]:
     return parse
 
 
-def _parse_metadata(text: str) -> Any:  # noqa: ANN401  a JSON object
+def _parse_metadata(text: str) -> JsonValue:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

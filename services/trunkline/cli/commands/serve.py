@@ -42,12 +42,13 @@ serve = typer.Typer(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Flags:
     """Options whose names are names of settings."""
 
     def read_flags(self) -> dict[str, object]:
         """Return the settings that the options give. An option that is not given gives None."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value or None for name, value in values.items()}
 
 

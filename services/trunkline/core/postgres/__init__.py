@@ -10,16 +10,13 @@ from trunkline.core.postgres.database import (
     PostgresDatabase,
     begin,
 )
-from trunkline.core.postgres.retries import PATIENCE_S, retry_while_away
 from trunkline.core.postgres.schema import Schema
 
 __all__ = [
     "ERRORS",
-    "PATIENCE_S",
     "UNREPLICATED",
     "Connection",
     "PostgresDatabase",
     "Schema",
     "begin",
-    "retry_while_away",
 ]

@@ -4,6 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def split_columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    """Return the columns of rows; `count` of them, also without rows."""
-    return [[row[number] for row in rows] for number in range(count)]
+def split_columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
+    """Return the first columns of rows; `count` of them, also without rows."""
+    return list(zip(*rows, strict=True))[:count] if rows else [()] * count

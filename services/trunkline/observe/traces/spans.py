@@ -11,6 +11,7 @@ from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline.core.database.packing import pack_batches, unpack_spans
+from trunkline.core.json_types import JsonValue
 from trunkline.core.json_values import build_struct
 from trunkline.observe import telemetry
 from trunkline.v1 import trace_service_pb2
@@ -227,7 +228,7 @@ def _decode_attributes(attributes: Iterable[common_pb2.KeyValue]) -> dict[str, A
     }
 
 
-def _decode_value(value: common_pb2.AnyValue, *, depth: int) -> Any:  # noqa: ANN401  any JSON value
+def _decode_value(value: common_pb2.AnyValue, *, depth: int) -> JsonValue:
     match value.WhichOneof("value"):
         case "string_value":
             return value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]

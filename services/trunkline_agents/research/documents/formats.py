@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from trunkline_agents.research.documents.passages import Section
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
 
 FILE_LIMIT_BYTES = 64 * 1024 * 1024
 """Larger files are refused."""
@@ -226,9 +229,9 @@ def read_pdf(content: bytes) -> DocumentText:
         raise UnreadableFileError("it is a broken PDF") from error
 
 
-def _title(reader: object) -> str:
+def _title(reader: "PdfReader") -> str:
     try:
-        title = getattr(reader.metadata, "title", "")  # type: ignore[attr-defined]
+        title = reader.metadata.title if reader.metadata else ""
     # The text is readable even if the metadata is not.
     except Exception:  # noqa: BLE001
         return ""

@@ -15,7 +15,6 @@ import threading
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from trunkline_agents.research.documents.formats import (
@@ -68,12 +67,7 @@ class DocumentReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._stop()
 
     def read(self, path: Path, media_type: str) -> DocumentText:

@@ -212,6 +212,7 @@ async def test_traces_become_too_old_also_if_none_are_added(tmp_path: Path) -> N
     with SpanStore(path, retention_s=3600) as store:
         async with run_in_background(store.delete_old_traces()):
             await wait_for(lambda: len(store.list_traces().traces) == 1)
+        assert store.get_trace(trace_id=f"{501:032x}")
 
 
 def test_an_endless_trace_is_truncated(store: SpanStore) -> None:

@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trunkline.core.postgres import PostgresDatabase, retry_while_away
+from trunkline.core.backoff import retry_while_unavailable
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.artifacts.content import CHUNK_BYTES
 
@@ -43,7 +44,7 @@ class Chunks:
         """
         while offset < end:
             find = partial(self._database.fetchrow, _FIND_CHUNK, content, offset)
-            chunk = await retry_while_away(find)
+            chunk = await retry_while_unavailable(find)
             if chunk is None or chunk["position"] + chunk["size_bytes"] <= offset:
                 raise self._damaged()
             chunk_end = min(end, chunk["position"] + chunk["size_bytes"])

@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from trunkline.core.postgres import PostgresDatabase, retry_while_away
+from trunkline.core.backoff import retry_while_unavailable
+from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.storable_texts import check_texts
 from trunkline.errors import ArtifactNotFoundError, FencedError
 from trunkline.journal.artifacts.blob_store import ABANDONED_S, LIMIT_BYTES, Blob, BlobStore
@@ -37,7 +38,7 @@ _REMOVE_TASKS: Final = fenced(
 )
 _REMOVE_ABANDONED: Final = fenced(
     "deleted AS (DELETE FROM trunkline_blobs USING fence WHERE journal_id = $1 AND sha256 = '' "
-    "AND written < now() - make_interval(secs => $3) RETURNING content)",
+    "AND written < now() - $3 * interval '1 second' RETURNING content)",
     f"removed AS ({_REMOVE_DELETED})",
 )
 # The id of a journal is never used again.
@@ -137,7 +138,7 @@ class PostgresBlobStore(BlobStore):
         while True:
             rows = await self._database.fetch(
                 "SELECT content FROM trunkline_removed_contents "
-                "WHERE removed < now() - make_interval(secs => $1) ORDER BY removed LIMIT $2",
+                "WHERE removed < now() - $1 * interval '1 second' ORDER BY removed LIMIT $2",
                 _READING_S,
                 _DELETED_CONTENTS,
             )
@@ -172,7 +173,7 @@ class PostgresBlobStore(BlobStore):
         return digest.hexdigest()
 
     async def _prepare(self) -> None:
-        await retry_while_away(lambda: self._database.prepare(FILES))
+        await retry_while_unavailable(lambda: self._database.prepare(FILES))
 
     async def _find(self, reference: Reference) -> "asyncpg.Record":
         await self._prepare()
@@ -180,7 +181,7 @@ class PostgresBlobStore(BlobStore):
             "SELECT task_id, blob_id, size_bytes, sha256, media_type, filename, content "
             "FROM trunkline_blobs WHERE task_id = $1 AND blob_id = $2 AND sha256 <> ''"
         )
-        row = await retry_while_away(lambda: self._database.fetchrow(query, *reference))
+        row = await retry_while_unavailable(lambda: self._database.fetchrow(query, *reference))
         if row is None:
             raise ArtifactNotFoundError(*reference)
         return row

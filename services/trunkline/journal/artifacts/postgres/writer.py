@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from trunkline.core.postgres import Connection, PostgresDatabase, begin, retry_while_away
+from trunkline.core.backoff import retry_while_unavailable
+from trunkline.core.postgres import Connection, PostgresDatabase, begin
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -86,7 +87,7 @@ class PostgresBlobWriter:
 
     Bytes are collected to chunks of 256 KiB, or of 8 MiB for a bucket. Each statement compares the
     epoch of the journal and the id of the writer. Statements may run several times; see
-    `retry_while_away`.
+    `retry_while_unavailable`.
     """
 
     def __init__(  # noqa: PLR0913  the parts of the store
@@ -281,7 +282,9 @@ class PostgresBlobWriter:
             PeerUnavailableError: the file has another writer, or was deleted.
         """
         key = (self._journal_id, self._epoch, *self._reference, self._id)
-        row = await retry_while_away(lambda: self._database.fetchrow(statement, *key, *values))
+        row = await retry_while_unavailable(
+            lambda: self._database.fetchrow(statement, *key, *values)
+        )
         if row is None:
             raise FencedError(self._journal_id)
         if row["content"] is None:
@@ -295,4 +298,4 @@ class PostgresBlobWriter:
                 await hold_fence(connection, self._journal_id, self._epoch)
                 return await work(connection)
 
-        return await retry_while_away(lambda: self._database.run(run))
+        return await retry_while_unavailable(lambda: self._database.run(run))
