@@ -364,6 +364,26 @@ async def test_watches_yield_what_comes_and_what_ends(store: MessageStore) -> No
         assert (await anext(others))[0] == []
 
 
+@pytest.mark.parametrize("with_deliveries", [False, True])
+async def test_a_watch_after_a_position_that_was_lost_continues(
+    store: MessageStore, *, with_deliveries: bool
+) -> None:
+    """A file from a backup, or a standby, lacks the last messages that a reader has seen."""
+    (first,) = await store.accept([message("a", id="1", room="den")])
+    watch = store.watch(
+        "acme",
+        EnvelopeFilter(room="den"),
+        after_position=first.position + 1000,
+        with_deliveries=with_deliveries,
+    )
+    async with asyncio.timeout(WAIT_S), aclosing(watch) as batches:
+        seen = {each.envelope.envelope_id for each in (await anext(batches))[0]}
+        await store.accept([message("b", id="2", room="den")])
+        while "2" not in seen:
+            seen |= {each.envelope.envelope_id for each in (await anext(batches))[0]}
+    assert seen <= {"1", "2"}
+
+
 async def test_a_purge_keeps_what_is_not_handled_and_an_id_is_not_used_again(
     store: MessageStore,
 ) -> None:

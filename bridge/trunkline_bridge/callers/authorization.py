@@ -5,6 +5,7 @@ from trunkline.errors import AgentNotFoundError, PeerUnavailableError
 from trunkline.mesh.client import Directory
 from trunkline.observe.audit import DENIED, Action, AuditLog
 from trunkline_bridge.callers.caller import Caller, caller_actor
+from trunkline_bridge.callers.permissions import LIST_TASKS
 
 
 class Authorizer:
@@ -19,7 +20,8 @@ class Authorizer:
         """Check that the caller has a permission, and that the mesh has the agent or the task.
 
         The permission of an operation is in its row of `a2a/operations/operation_table.py`. A task
-        may outlive its agent, because another host can take it over.
+        may outlive its agent, because another host can take it over. Lists of tasks need only a
+        host that reads their store.
 
         Raises:
             WireError: the caller lacks the permission at this agent (PERMISSION_DENIED).
@@ -30,7 +32,10 @@ class Authorizer:
         if task_id and not self._directory.knows_task_host(task_id):
             await self._directory.look_up_host(task_id)
         try:
-            self._directory.get_agent(caller.agent)
+            if permission == LIST_TASKS:
+                self._directory.list_readers(caller.agent)
+            else:
+                self._directory.get_agent(caller.agent)
         except (AgentNotFoundError, PeerUnavailableError):
             if not self._directory.knows_task_host(task_id):
                 raise

@@ -58,6 +58,7 @@ has no operation that pauses a task, but GraphQL pauses the run of a workflow, w
 """
 GET_ARTIFACT: Final = "GetArtifact"
 CREATE_PUSH_CONFIG: Final = "CreateTaskPushNotificationConfig"
+LIST_TASKS: Final = "ListTasks"
 GET_METRICS: Final = "GetMetrics"
 GET_EXTENDED_CARD: Final = "GetExtendedAgentCard"
 

@@ -8,7 +8,6 @@ import secrets
 import socket
 import time
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Collection,
     Sequence,
@@ -16,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import PostgresDatabase
@@ -56,20 +55,18 @@ from trunkline.messages.stored_form import (
     end_attempt,
     list_dead_recipients,
 )
+from trunkline.messages.watched_store import READ_LIMIT, Column, Matches, WatchedStore
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
 _NANO: Final = 10**9
 _DEDUPLICATION_NS: Final = DEDUPLICATION_S * _NANO
 _RENEWALS_PER_LEASE: Final = 3
-# A database that has failed over to a standby may lack this many changes that were seen.
-_STEP_BACK: Final = 10_000
 
 
-class PostgresMessageStore:
+class PostgresMessageStore(WatchedStore):
     """A store in a database; see `trunkline.messages.store.MessageStore`.
 
     All writes take the lock of one row, so that they are in one order, which is also the order in
@@ -80,11 +77,11 @@ class PostgresMessageStore:
 
     def __init__(self, database: PostgresDatabase, settings: MessagingSettings) -> None:
         """`open` returns a store that is ready."""
+        super().__init__()
         self._database = database
         self._lease_s = settings.lease_s
         process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._codec = Codec(None)
-        self._changed = asyncio.Event()
         self._is_reading = asyncio.Event()
         self._shares_again = asyncio.Event()
         self._listener = ChangeListener(
@@ -253,37 +250,6 @@ class PostgresMessageStore:
                 found = found[:page_size]
                 return MessagePage(found, make_page_token(found[-1].position, account, query))
         return MessagePage(found, "")
-
-    async def watch(
-        self,
-        account: str,
-        query: EnvelopeFilter,
-        *,
-        after_position: int | None = None,
-        with_deliveries: bool = False,
-    ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
-        """Yield messages that match; see `MessageStore.watch`."""
-        column: Literal["position", "change"] = "change" if with_deliveries else "position"
-        counters = await self._read_counters()
-        cursor = counters[column]
-        position = counters["position"] if after_position is None else after_position
-        if after_position is not None:
-            cursor = after_position
-            if with_deliveries:
-                cursor = await self._find_change_before(after_position)
-        is_first = True
-        while True:
-            event = self._changed
-            rows, cursor, is_end = await self._select_after(account, query, column, cursor)
-            if with_deliveries:
-                position = max([position, *(stored.position for stored in rows)])
-            else:
-                position = cursor
-            if rows or is_first:
-                is_first = False
-                yield rows, position
-            if is_end:
-                await event.wait()
 
     # Operations.
 
@@ -456,11 +422,11 @@ class PostgresMessageStore:
         query: EnvelopeFilter,
         *,
         before: int | None = None,
-        limit: int = _READ_LIMIT,
+        limit: int = READ_LIMIT,
     ) -> AsyncIterator[list[StoredEnvelope]]:
         """Yield the messages that match, newest first."""
         conditions, values = number_conditions(account, query)
-        limit = min(limit, _READ_LIMIT)
+        limit = min(limit, READ_LIMIT)
         count = len(values)
         select = " ".join(
             (
@@ -478,22 +444,10 @@ class PostgresMessageStore:
                 return
             before = rows[-1]["position"]
 
-    async def _select_after(
-        self,
-        account: str,
-        query: EnvelopeFilter,
-        column: Literal["position", "change"],
-        after: int,
-    ) -> tuple[list[StoredEnvelope], int, bool]:
-        """Return the next matches after a position or a change, in its order.
-
-        The results are the messages, the position or change to continue from, and whether these
-        are the last matches.
-        """
-        newest = (await self._read_counters())[column]
-        if newest < after:
-            logger.warning("messages.changes_lost", extra={"continues_after": newest - _STEP_BACK})
-            after = max(0, newest - _STEP_BACK)
+    async def _read_after(
+        self, account: str, query: EnvelopeFilter, column: Column, after: int
+    ) -> Matches:
+        newest = await self._read_newest(column)
         conditions, values = number_conditions(account, query)
         count = len(values)
         rows = await self._database.fetch(
@@ -507,33 +461,29 @@ class PostgresMessageStore:
             ),
             *values,
             after,
-            _READ_LIMIT,
+            READ_LIMIT,
         )
-        is_end = len(rows) < _READ_LIMIT
-        # The counter was read first, so all changes up to it are visible.
-        numbers = [row["number"] for row in rows]
-        end = max([newest, *numbers]) if is_end else numbers[-1]
-        return await self._load([row["position"] for row in rows]), max(after, end), is_end
+        messages = await self._load([row["position"] for row in rows])
+        return Matches(messages, [row["number"] for row in rows], newest)
 
     async def _find_change_before(self, position: int) -> int:
-        """Return the change before the first change of the messages after a position."""
-        counters = await self._read_counters()
+        newest = await self._read_newest("change")
         row = await self._database.fetchrow(
             "SELECT min(change) AS first FROM trunkline_messages WHERE position > $1", position
         )
         first = None if row is None else row["first"]
-        return counters["change"] if first is None else int(first) - 1
+        return newest if first is None else int(first) - 1
 
     async def _load(self, positions: Sequence[int]) -> list[StoredEnvelope]:
         return await self._database.run(
             lambda connection: load_messages(connection, positions, self._codec)
         )
 
-    async def _read_counters(self) -> dict[str, int]:
-        (row,) = await self._database.fetch(
-            "SELECT position, change FROM trunkline_message_counters"
+    async def _read_newest(self, column: Column) -> int:
+        ((newest,),) = await self._database.fetch(
+            f"SELECT {column} FROM trunkline_message_counters"  # noqa: S608  it is a constant
         )
-        return dict(row)
+        return int(newest)
 
     # Processes.
 
@@ -565,10 +515,6 @@ class PostgresMessageStore:
         """Wake the readers of this process and of others."""
         self._wake()
         self._listener.notify()
-
-    def _wake(self) -> None:
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
 
 
 def _as_claimed(delivery: QueuedDelivery) -> ClaimedDelivery:

@@ -7,7 +7,6 @@ key, messages and the attempts of deliveries are encrypted. Ids, names and times
 import asyncio
 import time
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Callable,
     Collection,
@@ -60,10 +59,10 @@ from trunkline.messages.stored_form import (
     end_attempt,
     list_dead_recipients,
 )
+from trunkline.messages.watched_store import READ_LIMIT, Column, Matches, WatchedStore
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
 _NANO: Final = 10**9
 _DEDUPLICATION_NS: Final = DEDUPLICATION_S * _NANO
@@ -74,7 +73,7 @@ SELECT state, attempt_count, attempts FROM deliveries WHERE position = ? AND rec
 """
 
 
-class SqliteMessageStore:
+class SqliteMessageStore(WatchedStore):
     """A store in a file; see `trunkline.messages.store.MessageStore`."""
 
     mode = "local"
@@ -94,13 +93,13 @@ class SqliteMessageStore:
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
         """
+        super().__init__()
         self._queue_limit = queue_limit
         self._codec = Codec(None if keyring is None else keyring.cipher("messages", name=str(path)))
         create_private_folder(path.parent)
-        self._changed = asyncio.Event()
         self._file = Database(path, SCHEMA, synchronous=synchronous, lock_wait_s=_LOCK_WAIT_S)
         self._database = self._file.connection
-        self._writer = GroupWriter(self._file, on_commit=self._notify)
+        self._writer = GroupWriter(self._file, on_commit=self._wake)
         self._counters = self._writer.counters
         self._write = self._writer.write
         self._counters.position = self._count("SELECT value FROM counters WHERE name = 'position'")
@@ -351,37 +350,6 @@ class SqliteMessageStore:
 
         return await self._run(read)
 
-    async def watch(
-        self,
-        account: str,
-        query: EnvelopeFilter,
-        *,
-        after_position: int | None = None,
-        with_deliveries: bool = False,
-    ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
-        """Yield messages that match; see `MessageStore.watch`."""
-        cursor = position = self._counters.position if after_position is None else after_position
-        if with_deliveries:
-            cursor = self._counters.change
-            if after_position is not None:
-                cursor = await self._run(self._change_before, after_position)
-        column: Literal["position", "change"] = "change" if with_deliveries else "position"
-        is_first = True
-        while True:
-            event = self._changed
-            rows, cursor, is_end = await self._run(
-                self._select_after, account, query, column, cursor
-            )
-            if with_deliveries:
-                position = max([position, *(stored.position for stored in rows)])
-            else:
-                position = cursor
-            if rows or is_first:
-                is_first = False
-                yield rows, position
-            if is_end:
-                await event.wait()
-
     # Operations.
 
     async def redrive(self, account: str, query: EnvelopeFilter) -> int:
@@ -405,7 +373,7 @@ class SqliteMessageStore:
 
         dead = await self._write(write)
         await self._run(self._queues.read_again, dead)
-        self._notify()
+        self._wake()
         return len(dead)
 
     async def purge(self, account: str, query: EnvelopeFilter) -> int:
@@ -540,39 +508,42 @@ class SqliteMessageStore:
             rows = self._database.execute(
                 f"SELECT position FROM messages WHERE {conditions} AND position < ?"  # noqa: S608  the conditions are constants
                 " ORDER BY position DESC LIMIT ?",
-                (*values, before, _READ_LIMIT),
+                (*values, before, READ_LIMIT),
             ).fetchall()
             for (position,) in rows:
                 yield self._load(position)
-            if len(rows) < _READ_LIMIT:
+            if len(rows) < READ_LIMIT:
                 return
             before = rows[-1][0]
 
-    def _select_after(
-        self,
-        account: str,
-        query: EnvelopeFilter,
-        column: Literal["position", "change"],
-        after: int,
-    ) -> tuple[list[StoredEnvelope], int, bool]:
-        """Return the next matches after a position or a change, in its order.
+    async def _read_after(
+        self, account: str, query: EnvelopeFilter, column: Column, after: int
+    ) -> Matches:
+        return await self._run(self._select_after, account, query, column, after)
 
-        The results are the messages, the position or change to continue from, and whether these
-        are the last matches.
-        """
+    def _select_after(
+        self, account: str, query: EnvelopeFilter, column: Column, after: int
+    ) -> Matches:
         conditions, values = build_conditions(account, query)
         rows = self._database.execute(
             f"SELECT position, {column} FROM messages WHERE {conditions} AND {column} > ?"  # noqa: S608  the conditions are constants
             f" ORDER BY {column} LIMIT ?",
-            (*values, after, _READ_LIMIT),
+            (*values, after, READ_LIMIT),
         ).fetchall()
-        is_end = len(rows) < _READ_LIMIT
-        newest = self._counters.position if column == "position" else self._counters.change
-        end = newest if is_end else rows[-1][1]
-        return [self._load(position) for position, _ in rows], max(after, end), is_end
+        messages = [self._load(position) for position, _ in rows]
+        return Matches(messages, [number for _, number in rows], self._newest(column))
+
+    async def _read_newest(self, column: Column) -> int:
+        return await self._run(self._newest, column)
+
+    def _newest(self, column: Column) -> int:
+        """Return a counter. In the file's thread, no write is unfinished."""
+        return self._counters.position if column == "position" else self._counters.change
+
+    async def _find_change_before(self, position: int) -> int:
+        return await self._run(self._change_before, position)
 
     def _change_before(self, position: int) -> int:
-        """Return the change before the first change of the messages after a position."""
         row = self._database.execute(
             "SELECT min(change) FROM messages WHERE position > ?", (position,)
         ).fetchone()
@@ -607,11 +578,6 @@ class SqliteMessageStore:
         with self._file.read():
             row = self._database.execute(query).fetchone()
         return 0 if row is None else int(row[0])
-
-    def _notify(self) -> None:
-        """Wake all readers."""
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
 
 
 def _attempts_place(position: int, recipient: str) -> str:

@@ -19,7 +19,8 @@ from harness.a2a.protocol_variants import (
     find_variant,
     name_of,
 )
-from harness.a2a.sse_client import ClientFold, call, sse, user_message
+from harness.a2a.sse_client import ClientFold, Json, call, send, sse, user_message
+from harness.a2a.sse_client import RefusedError as RefusedStreamError
 from harness.journal.builders import created
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import COMMAND
@@ -41,6 +42,7 @@ from trunkline.processes.hosting import add_host_services, open_host, open_membe
 from trunkline.processes.journals import HostJournals
 from trunkline.v1 import task_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.a2a.operations.operation_table import SERVED_OPERATIONS, StreamOperation
 
 _Answer = TypeVar("_Answer")
 
@@ -69,12 +71,12 @@ class Machines:
 
 @asynccontextmanager
 async def open_machines(
-    folder: Path, *, first: str = TELLER, other: str
+    folder: Path, *, first: str = TELLER, other: str, patience_s: float = PATIENCE_S
 ) -> AsyncIterator[Machines]:
     """Start an agent on the first machine. `other` runs on the second one when it is started."""
     settings = Settings(
         default_agent=first.rpartition(":")[2],
-        patience_s=PATIENCE_S,
+        patience_s=patience_s,
         allow_webhook=("127.0.0.1",),
     )
     async with (
@@ -233,6 +235,78 @@ async def test_approvals_and_webhooks_of_a_killed_host_are_listed_and_answered(
 
         await machines.first.start()
         done = await retry_refused(lambda: first.send("approve", task=asked.task))
+        assert (done.state, done.text) == ("completed", "bought: APPROVED")
+
+
+async def test_each_operation_on_a_task_between_two_owners(tmp_path: Path) -> None:
+    async with open_machines(tmp_path, first=BUYER, other=ECHO, patience_s=0.5) as machines:
+        await machines.other.start()
+        first = machines.variant(SPOKEN[0])
+        url = machines.mesh.bridged.url
+        directory = machines.mesh.bridged.mesh.directory
+        task_id = (await first.send("a boat")).task
+        hook = {"taskId": task_id, "id": "hook", "url": WEBHOOK_URL}
+        created_hook = await call(url, "/", "CreateTaskPushNotificationConfig", hook)
+        assert "result" in created_hook, created_hook
+        answer = {"message": user_message("approve", messageId="the-answer", taskId=task_id)}
+        reads: dict[str, Json] = {
+            "GetTask": {"id": task_id},
+            "ListTasks": {},
+            "SubscribeToTask": {"id": task_id},
+            "GetTaskPushNotificationConfig": {"taskId": task_id, "id": "hook"},
+            "ListTaskPushNotificationConfigs": {"taskId": task_id},
+        }
+        writes: dict[str, Json] = {
+            "SendMessage": answer,
+            "SendStreamingMessage": answer,
+            "CancelTask": {"id": task_id},
+            "CreateTaskPushNotificationConfig": {**hook, "id": "new"},
+            "DeleteTaskPushNotificationConfig": {"taskId": task_id, "id": "hook"},
+        }
+        streams = {
+            each.wire.name for each in SERVED_OPERATIONS if isinstance(each, StreamOperation)
+        }
+        names = {each.wire.name for each in SERVED_OPERATIONS}
+        assert names - {"GetExtendedAgentCard"} == {*reads, *writes}
+
+        async def outcome(method: str, params: Json) -> tuple[int, bool]:
+            """Return the status of a call, and whether it says when to try again."""
+            if method not in streams:
+                status, headers, _ = await send(url, "/", method, params)
+                return status, "retry-after" in headers
+            try:
+                async with sse(url, "/", method, params) as stream:
+                    return stream.status, False
+            except RefusedStreamError as error:
+                return error.status, "retry-after" in error.headers
+
+        await machines.first.kill()
+
+        # The call that finds the host dead may fail.
+        await retry_refused(lambda: first.get(task_id))
+        # Before the end of the lease, and while no host runs the agent.
+        for is_lost in (False, True):
+            await directory.wait_until(
+                lambda d: is_lost <= bool(d.lost_hosts),  # noqa: B023
+                timeout_s=PATIENCE_S,
+            )
+            outcomes = {name: await outcome(name, params) for name, params in reads.items()}
+            assert outcomes == dict.fromkeys(reads, (200, False))
+            outcomes = {name: await outcome(name, params) for name, params in writes.items()}
+            assert outcomes == dict.fromkeys(writes, (503, True))
+        listed = await call(url, "/", "ListTasks", reads["ListTasks"])
+        assert [each["id"] for each in listed["result"]["tasks"]] == [task_id]
+
+        # A refused write has changed nothing, and can be repeated.
+        await machines.first.start()
+        for name in ("CreateTaskPushNotificationConfig", "DeleteTaskPushNotificationConfig"):
+            await poll(
+                lambda: outcome(name, writes[name]),  # noqa: B023
+                lambda found: found == (200, False),
+            )
+        hooks = await call(url, "/", "ListTaskPushNotificationConfigs", {"taskId": task_id})
+        assert [each["id"] for each in hooks["result"]["configs"]] == ["new"]
+        done = await retry_refused(lambda: first.send("approve", task=task_id))
         assert (done.state, done.text) == ("completed", "bought: APPROVED")
 
 

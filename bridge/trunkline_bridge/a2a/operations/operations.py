@@ -367,7 +367,7 @@ class Operations:
     async def list_tasks(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse:
-        """Return a page of the agent's tasks on the hosts that currently run the agent."""
+        """Return a page of the agent's tasks; see `list_agent_tasks`."""
         return await fetch_task_page(
             self._directory, caller, request, self._links(caller), self._view(caller)
         )

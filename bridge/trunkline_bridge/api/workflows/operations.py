@@ -35,6 +35,7 @@ from trunkline_bridge.api.workflows.catalog import (
 from trunkline_bridge.callers.audit import recorded
 from trunkline_bridge.callers.authorization import check_permission
 from trunkline_bridge.callers.caller import Caller
+from trunkline_bridge.callers.permissions import LIST_TASKS
 from trunkline_bridge.callers.streams import CallerStreams
 from trunkline_bridge.http import tracing
 
@@ -213,10 +214,10 @@ class WorkflowOperations:
     ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the runs of a workflow, the latest change first, without their content.
 
-        They are read from the hosts that currently run the workflow.
+        They are read as `list_agent_tasks` reads the tasks of an agent.
         """
         target = caller._replace(agent=name)
-        await self._operations.authorizer.check(target, "ListTasks")
+        await self._operations.authorizer.check(target, LIST_TASKS)
         page = await self._operations.list_tasks(target, request)
         return a2a_pb2.ListTasksResponse.FromString(page.SerializeToString())
 
@@ -227,7 +228,7 @@ class WorkflowOperations:
 
         Runs that were purged meanwhile are omitted.
         """
-        await self._operations.authorizer.check(caller._replace(agent=name), "ListTasks")
+        await self._operations.authorizer.check(caller._replace(agent=name), LIST_TASKS)
         request = task_service_pb2.ListTasksRequest(
             account=caller.account,
             agent=name,

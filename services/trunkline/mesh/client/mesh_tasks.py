@@ -75,20 +75,21 @@ async def list_agent_tasks(
 ) -> task_service_pb2.ListTasksResponse:
     """Return a page of an agent's tasks on all hosts that run it, newest status first.
 
-    Hosts that share a store list the tasks of all hosts, also of those that are gone.
+    Hosts that share a store list the tasks of all hosts, also of those that are gone, and also if
+    no host runs the agent.
     With `skips_unreachable`, hosts that do not answer are left out, unless none answers.
 
     Raises:
-        AgentNotFoundError: no host runs it.
+        AgentNotFoundError: no host runs it, or ran it.
         InvalidArgumentError: the page size or the token is invalid.
-        PeerError: one of the hosts does not answer.
+        PeerError: one of the hosts does not answer, or all are gone and no host has their store.
     """
     size = parse_page_size(request)
     request.whole_store = True
     found = await query_hosts(
         directory,
         lambda host: host.tasks.ListTasks(request),
-        hosts=directory.list_replicas(request.agent),
+        hosts=directory.list_readers(request.agent),
         one_per_store=True,
     )
     if found.failures and not (skips_unreachable and found.answers):
