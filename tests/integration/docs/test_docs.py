@@ -135,7 +135,8 @@ def check_other_command(words: list[str]) -> None:
         for extra in extras[1].split(","):
             assert re.search(rf"^{extra} = \[", project, re.MULTILINE), words
     else:
-        programs = {"python", ".venv/bin/python", "exit", "export", "kill", "rm", "scp", "ssh"}
+        shell = {"exit", "export", "kill", "rm", "scp", "ssh", "unset"}
+        programs = {"python", ".venv/bin/python", *shell}
         assert words[0] in programs, words
 
 

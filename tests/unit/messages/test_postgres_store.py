@@ -13,6 +13,7 @@ import pytest
 from harness.freezable_loop import FreezableLoop
 from harness.journal.postgres_server import PostgresServer, new_database
 from harness.polling import wait_for
+from trunkline.core.backoff import retry_while_unavailable
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.runtime import run_in_background
 from trunkline.core.settings import MessagingSettings
@@ -137,7 +138,8 @@ async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues
         begun = await loop.run(frozen.begin_attempt(delivery, "task-1"))
         await loop.freeze()
         async with open_store(url) as next_one:
-            taken = await Feed(next_one).take()
+            # It may have been frozen in a transaction, which the database ends after a while.
+            taken = await retry_while_unavailable(lambda: Feed(next_one).take())
             assert (taken.key, taken.task_id) == (delivery.key, "task-1")
             await next_one.end(await next_one.begin_attempt(taken, "task-3"), HANDLED)
             loop.thaw()
