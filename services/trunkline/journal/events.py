@@ -3,11 +3,13 @@
 New ids of tasks and conversations are made here, too.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import DecodeError
@@ -15,6 +17,9 @@ from google.protobuf.message import DecodeError
 from trunkline.core.task_states import StateValue
 from trunkline.errors import InvalidArgumentError
 from trunkline.v1 import event_pb2
+
+# A journal's id, the time in seconds, and 64 random bits.
+_ALLOCATED_ID: Final = re.compile("[a-z0-9]{8}-[0-9a-f]{24}", re.ASCII)
 
 _NS_PER_S = 1_000_000_000
 # Tag of EventBatch.header (field 1, length-delimited): the header comes first in a sealed batch.
@@ -225,6 +230,11 @@ def encode_varint(value: int) -> bytes:
 def new_task_id(journal_id: str) -> str:
     """Return a new id for a task of a journal: the journal's id, the time, and 64 random bits."""
     return f"{journal_id}-{time.time_ns() // _NS_PER_S:08x}{secrets.token_hex(8)}"
+
+
+def is_allocated_id(task_id: str) -> bool:
+    """Return whether a task id has the form that `new_task_id` gives it."""
+    return _ALLOCATED_ID.fullmatch(task_id) is not None
 
 
 def parse_journal_id(task_id: str) -> str:

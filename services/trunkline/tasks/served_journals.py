@@ -17,7 +17,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.journal.events import parse_journal_id
+from trunkline.journal.events import is_allocated_id, parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import TaskRow
 from trunkline.journal.stored_tasks import StoredTasks
@@ -120,14 +120,15 @@ class ServedJournals:
         """Return the host of the journal of a task.
 
         Raises:
-            TaskNotFoundError: the journal was never served here.
-            PeerUnavailableError: another host has the journal.
+            TaskNotFoundError: no journal has such a task.
+            PeerUnavailableError: another host has the journal. The caller has not heard yet that it
+                was taken over, or that a new process has the address of its former host.
         """
         journal_id = parse_journal_id(task_id)
         host = self.hosts.get(journal_id)
         if host is not None:
             return host
-        if journal_id in self._former_ids:
+        if journal_id in self._former_ids or is_allocated_id(task_id):
             raise journal_moved_error()
         raise TaskNotFoundError(task_id)
 

@@ -156,16 +156,19 @@ class Directory:
         """
         names = list(names)
         answers = await self._ask_all(lambda registry: registry.release_journals(names))
-        released = sorted({each for answer in answers for each in answer})
-        if released and len(self.registries) > 1:
-            # A registry whose call came second found no owner, and does not know the journals.
-            await self._ask_all(lambda registry: registry.release_journals(released))
+        released = sorted({each for answer in answers.values() for each in answer})
+        # A registry whose call came second found no owner, and does not know the journals.
+        late = [registry for registry, found in answers.items() if len(found) < len(released)]
+        if late:
+            await self._ask_all(lambda registry: registry.release_journals(released), late)
         return released
 
     async def _ask_all(
-        self, ask: Callable[[RegistryClient], Awaitable[_Answer]]
-    ) -> Sequence[_Answer]:
-        """Ask all registries at once; return the answers of those that answer.
+        self,
+        ask: Callable[[RegistryClient], Awaitable[_Answer]],
+        registries: Sequence[RegistryClient] = (),
+    ) -> dict[RegistryClient, _Answer]:
+        """Ask registries at once, by default all; return the answers of those that answer.
 
         Raises:
             TrunklineError: a registry refuses it, or none answers.
@@ -173,13 +176,13 @@ class Directory:
 
         async def try_one(registry: RegistryClient) -> None:
             try:
-                answers.append(await ask(registry))
+                answers[registry] = await ask(registry)
             except TrunklineError as error:
                 problems.append(error)
 
-        answers, problems = list[_Answer](), list[TrunklineError]()
+        answers, problems = dict[RegistryClient, _Answer](), list[TrunklineError]()
         async with asyncio.TaskGroup() as group:
-            for registry in self.registries:
+            for registry in registries or self.registries:
                 group.create_task(try_one(registry))
         refusals = [error for error in problems if not isinstance(error, PeerError)]
         if refusals or not answers:
@@ -288,8 +291,9 @@ class Directory:
             self._looked_up_s = now_s
             with suppress(TrunklineError, TimeoutError):
                 async with asyncio.timeout(_LOOK_UP_S):
-                    for found in await self._ask_all(RegistryClient.read_hosts):
-                        self._note_journals(found.hosts)
+                    found = await self._ask_all(RegistryClient.read_hosts)
+                    for answer in found.values():
+                        self._note_journals(answer.hosts)
                     while self.knows_task_host(task_id) and not self._find_owner(task_id):
                         await self._change_event.wait()
 

@@ -107,7 +107,7 @@ def find_missing_hosts(
     )
 
 
-def _describe_order(host: registry_service_pb2.Host) -> tuple[int, int, str]:
+def _describe_order(host: registry_service_pb2.Host) -> tuple[int, int, str, Sequence[str]]:
     """Return the key by which descriptions are sorted, the latest last.
 
     Hosts of earlier builds have no time. Of them, the host whose lease ends last counts.
@@ -116,6 +116,7 @@ def _describe_order(host: registry_service_pb2.Host) -> tuple[int, int, str]:
         host.describe_time.ToNanoseconds(),
         host.lease_expire_time.ToNanoseconds(),
         host.host_id,
+        tuple(host.journal_ids),
     )
 
 

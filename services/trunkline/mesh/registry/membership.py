@@ -146,7 +146,7 @@ class _Registration:
         try:
             await self._register()
         except TrunklineError as error:
-            # Who enters the membership gets a refusal.
+            # The caller that enters the membership gets a refusal.
             self._note_problem(error)
             extra = {"peer": self._client.peer, "reason": error.reason, "problem": str(error)}
             logger.info("registry.away", extra=extra)

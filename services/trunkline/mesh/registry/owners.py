@@ -142,7 +142,8 @@ class OwnerTable:
     async def record(self, journal_ids: Iterable[str], identity: Identity) -> None:
         """Make a process the owner of the journals that have none.
 
-        A write that is slower than the caller's deadline goes on, so that a repeated call succeeds.
+        A write that is slower than the caller's deadline continues, so that a repeated call
+        succeeds.
 
         Raises:
             ConfigurationError: the file can't be written, so that the owners are unchanged.

@@ -21,7 +21,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import parse_journal_id
+from trunkline.journal.events import is_allocated_id, parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import TaskRow, WebhookKey
 from trunkline.journal.stored_tasks import StoredTasks
@@ -143,12 +143,12 @@ class Outbox:
 
         Raises:
             PeerUnavailableError: the journal has moved to another host.
-            TaskNotFoundError: this process never served the journal.
+            TaskNotFoundError: no journal has such a task.
         """
         journal_id = parse_journal_id(task_id)
         opened = self._journals.get(journal_id)
         if opened is None:
-            if journal_id in self._released:
+            if journal_id in self._released or is_allocated_id(task_id):
                 raise journal_moved_error()
             raise TaskNotFoundError(task_id)
         return opened.journal

@@ -89,9 +89,10 @@ def test_hosts_are_the_same_in_any_order_of_the_registries(data: st.DataObject) 
     of_one = st.lists(described, unique_by=lambda each: each.host_id, max_size=3)
     lists = data.draw(st.lists(of_one, min_size=2, max_size=3))
     for number, each in enumerate(each for hosts in lists for each in hosts):
-        each.lease_expire_time.FromSeconds(number + 1)
+        each.lease_expire_time.FromSeconds(number // 2)
     merged = merge_hosts(lists)
-    assert merge_hosts(data.draw(st.permutations(lists))) == merged
+    again = merge_hosts(data.draw(st.permutations(lists)))
+    assert journals(again) == journals(merged)
     owners = [journal_id for each in merged for journal_id in each.journal_ids]
     assert len(set(owners)) == len(owners)
     assert len({each.address for each in merged}) == len(merged)
