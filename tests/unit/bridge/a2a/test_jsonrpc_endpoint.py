@@ -68,7 +68,7 @@ class ScriptedDirectory:
         self.get_agent(name)
         return registry_service_pb2.Host(address="tested:1", journal_ids=["jrnl0001"])
 
-    def list_replicas(self, name: str) -> list[registry_service_pb2.Host]:
+    def list_readers(self, name: str) -> list[registry_service_pb2.Host]:
         return [self.choose_host(name)]
 
     def group_by_store(
