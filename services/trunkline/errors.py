@@ -518,8 +518,13 @@ class JournalUnavailableError(PeerError):
 class JournalUnusableError(JournalUnavailableError):
     """The journal stays unavailable until somebody acts, so waiting is of no use.
 
-    It is damaged, its key is missing, or the database refuses the settings of this process.
+    What is stored can't be read, or the database refuses the settings of this process.
     """
+
+
+@dataclass(eq=False)
+class JournalDamagedError(JournalUnusableError):
+    """What is stored can't be read: it is damaged, it was altered, or its key is missing."""
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ from trunkline.conversations.store import (
 from trunkline.conversations.turn_order import LocalTurns, TurnOrder
 from trunkline.core.database import run_script
 from trunkline.core.encryption import Cipher, Keyring
-from trunkline.errors import JournalUnavailableError, JournalUnusableError
+from trunkline.errors import JournalDamagedError, JournalUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -203,13 +203,13 @@ class Encryption:
         """Return the kind and the body that were stored.
 
         Raises:
-            JournalUnusableError: it was altered, it is from another place, or there is no key.
+            JournalDamagedError: it was altered, it is from another place, or there is no key.
         """
         plain_kind, separator, _ = kind.partition("+")
         if not separator:
             return kind, body
         if self._cipher is None or plain_kind + _ENCRYPTED != kind:
-            raise JournalUnusableError("checkpoints", f"it can't decrypt the kind {kind}")
+            raise JournalDamagedError("checkpoints", f"it can't decrypt the kind {kind}")
         return plain_kind, self._cipher.decrypt(body, place)
 
 
@@ -328,7 +328,7 @@ class SqliteConversations:
         )
         try:
             row = await self.file.read(lambda connection: connection.execute(query, key).fetchone())
-        except JournalUnusableError as error:
+        except JournalDamagedError as error:
             logger.warning("conversation.not_read", extra={"problem": error.problem})
             return None
         if row is None:
@@ -336,7 +336,7 @@ class SqliteConversations:
         step, kind, body = row
         try:
             return StoredState(step, *self.encryption.open(_place(key), kind, body))
-        except JournalUnusableError as error:
+        except JournalDamagedError as error:
             logger.warning("conversation.not_read", extra={"problem": error.problem})
             return StoredState(step, "", b"")
 
@@ -446,7 +446,7 @@ async def _import_conversations(
         try:
             step = int(json.loads(metadata)["step"])
             state = StoredState(step, *checkpoints.encryption.open(thread_id, kind, body))
-        except (JournalUnusableError, ValueError, TypeError, KeyError) as error:
+        except (JournalDamagedError, ValueError, TypeError, KeyError) as error:
             extra = {"problem": type(error).__name__}
             logger.warning("conversation.not_read", extra=extra)
             continue
@@ -483,7 +483,8 @@ def _clean_checkpoints(connection: sqlite3.Connection) -> None:
     )
     for table in ("checkpoints", "writes"):
         connection.execute(
-            " ".join(("DELETE FROM", table, "WHERE checkpoint_id < ?")),
+            # The copied head of a conversation has the lowest id, and is deleted with its turn.
+            " ".join(("DELETE FROM", table, "WHERE checkpoint_id >= '1' AND checkpoint_id < ?")),
             (_min_checkpoint_id(_CONVERSATION_RETENTION_DAYS),),
         )
 

@@ -91,7 +91,8 @@ class JournalCatalog(Protocol):
     def leased_for_s(self) -> float:
         """The seconds after the last `find_orphans` for which all journals had an owner.
 
-        Not above 0 if one had none, and infinite without journals.
+        Not above 0 if one had none, or if the store has to be searched often. Infinite without
+        journals.
         """
         ...
 

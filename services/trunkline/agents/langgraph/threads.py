@@ -88,7 +88,10 @@ class TaskThread:
         await _write_head(self.saver, self.config, _rename(head, _LOWEST_ID))
 
     async def save_conversation(self) -> None:
-        """Make the head of the thread the head of the conversation. Repeating this does nothing."""
+        """Make the head of the thread the head of the conversation.
+
+        Repeating this adds no message.
+        """
         latest = await self.saver.aget_tuple(self.config)
         if latest is None:
             return

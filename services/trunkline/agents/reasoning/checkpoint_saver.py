@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import (
 
 from trunkline.agents.reasoning.checkpoint_types import CheckpointSerializer
 from trunkline.conversations.store import CheckpointStore, StoredCheckpoint, StoredWrite, ThreadKey
-from trunkline.errors import JournalUnavailableError, JournalUnusableError
+from trunkline.errors import JournalDamagedError, JournalUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class TurnSaver(StoreSaver):
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         try:
             found = await self.aget_tuple(config)
-        except (JournalUnusableError, ValueError, TypeError, KeyError) as error:
+        except (JournalDamagedError, ValueError, TypeError, KeyError) as error:
             # The checkpoint is torn after a power failure or of another version, or its key is
             # missing. The turn starts over.
             logger.warning("checkpoint.not_read", extra={"problem": type(error).__name__})

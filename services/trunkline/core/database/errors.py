@@ -11,7 +11,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from trunkline.errors import JournalUnavailableError, JournalUnusableError
+from trunkline.errors import JournalDamagedError, JournalUnavailableError
 
 _WRITTEN_BY_OTHERS: Final = (
     "another process is writing to it; stop it or use another data directory"
@@ -31,7 +31,7 @@ _PROBLEMS: Final = {
     sqlite3.SQLITE_LOCKED: _WRITTEN_BY_OTHERS,
     sqlite3.SQLITE_PROTOCOL: "other processes lock it; stop them or use another data directory",
 }
-_UNUSABLE: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 DAMAGED: Final = _PROBLEMS[sqlite3.SQLITE_CORRUPT]
 """The problem of a file whose content can't be read."""
 
@@ -55,7 +55,7 @@ class _TranslatedErrors:
         if isinstance(exc_val, sqlite3.Error):
             raise convert_error(self._path, exc_val) from exc_val
         if isinstance(exc_val, DecodeError | struct.error | UnicodeDecodeError):
-            raise JournalUnusableError(str(self._path), DAMAGED) from exc_val
+            raise JournalDamagedError(str(self._path), DAMAGED) from exc_val
 
 
 def translate_errors(path: Path) -> AbstractContextManager[None]:
@@ -70,12 +70,12 @@ def translate_all_errors(path: Path) -> Iterator[None]:
         with translate_errors(path):
             yield
     except (TypeError, ValueError, OverflowError) as error:
-        raise JournalUnusableError(str(path), DAMAGED) from error
+        raise JournalDamagedError(str(path), DAMAGED) from error
 
 
 def convert_error(path: Path, error: sqlite3.Error) -> JournalUnavailableError:
     """Return the JournalUnavailableError for an error of SQLite."""
     # The low byte is the primary result code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    error_class = JournalUnusableError if code in _UNUSABLE else JournalUnavailableError
+    error_class = JournalDamagedError if code in _DAMAGED else JournalUnavailableError
     return error_class(str(path), _PROBLEMS.get(code, f"SQLite says: {error}"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from trunkline.errors import ConfigurationError, JournalUnusableError
+from trunkline.errors import ConfigurationError, JournalDamagedError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -125,7 +125,7 @@ class Cipher:
         """Decrypt content from its place. Plain content is returned unchanged.
 
         Raises:
-            JournalUnusableError: it was altered or moved, or its data key is missing.
+            JournalDamagedError: it was altered or moved, or its data key is missing.
         """
         if not is_encrypted(content):
             return content
@@ -133,14 +133,14 @@ class Cipher:
         from cryptography.exceptions import InvalidTag
 
         if len(content) < OVERHEAD_BYTES:
-            raise JournalUnusableError(self._name, _ALTERED)
+            raise JournalDamagedError(self._name, _ALTERED)
         key = self._key(key_id_of(content))
         nonce_end = _PREFIX.size + _NONCE_BYTES
         nonce = content[_PREFIX.size : nonce_end]
         try:
             return key.decrypt(nonce, memoryview(content)[nonce_end:], place.encode())
         except InvalidTag:
-            raise JournalUnusableError(self._name, _ALTERED) from None
+            raise JournalDamagedError(self._name, _ALTERED) from None
 
     def _key(self, key_id: int) -> "AESGCM":
         key = self._derived.get(key_id) or self._keys.derive(key_id, self._purpose)
@@ -149,6 +149,6 @@ class Cipher:
                 f"it is encrypted under the data key {key_id:08x}, which is not in the keyring; "
                 "restore the keyring of its data directory"
             )
-            raise JournalUnusableError(self._name, problem)
+            raise JournalDamagedError(self._name, problem)
         self._derived[key_id] = key
         return key

@@ -9,7 +9,7 @@ import os
 from typing import BinaryIO, Final
 
 from trunkline.core.encryption.cipher import OVERHEAD_BYTES, Cipher, is_encrypted
-from trunkline.errors import JournalUnusableError
+from trunkline.errors import JournalDamagedError
 
 CHUNK_BYTES: Final = 64 * 1024
 """The size of the content of a chunk; only the last one is smaller."""
@@ -91,13 +91,13 @@ class EncryptedFile:
         """Return the content of a chunk, or nothing if the file ends before the chunk.
 
         Raises:
-            JournalUnusableError: the chunk was altered.
+            JournalDamagedError: the chunk was altered.
         """
         if number != self._number:
             self._file.seek(number * _STORED_CHUNK_BYTES)
             stored = _read_all(self._file, _STORED_CHUNK_BYTES)
             if stored and not is_encrypted(stored):
-                raise JournalUnusableError(self._place, "a chunk of it is not encrypted")
+                raise JournalDamagedError(self._place, "a chunk of it is not encrypted")
             chunk = self._cipher.decrypt(stored, self._chunk_place(number)) if stored else b""
             self._number, self._chunk = number, chunk
         return self._chunk

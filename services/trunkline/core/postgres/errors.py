@@ -8,13 +8,15 @@ import asyncpg
 from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 # The classes of errors that say that the server is going away, is not the primary any more, has no
-# connection left, or that another transaction was in the way.
-_PASSING: Final = ("08", "25006", "25P03", "40", "53", "55P03", "57P")
+# connection left, that another transaction was in the way, or that a statement took too long.
+_PASSING: Final = ("08", "25006", "25P03", "25P04", "40", "53", "55006", "55P03", "57", "58")
 _FINAL: Final = (
-    asyncpg.ClientConfigurationError,
+    asyncpg.UnsupportedClientFeatureError,
     FileNotFoundError,
     PermissionError,
     ssl.SSLError,
+    # The settings, or values of a statement, are wrong.
+    ValueError,
 )
 
 
@@ -28,7 +30,8 @@ def build_error(name: str, error: Exception) -> JournalUnavailableError:
     if isinstance(error, asyncpg.PostgresError):
         is_final = not (error.sqlstate or "").startswith(_PASSING)
     else:
-        is_final = isinstance(error, _FINAL)
+        # The peer may have ended during the handshake.
+        is_final = isinstance(error, _FINAL) and not isinstance(error, ssl.SSLEOFError)
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         problem = "none of its hosts accepts writes; name the primary, or all that may become it"
     elif isinstance(error, ConnectionError) and "rejected SSL upgrade" in problem:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.core.encryption import Cipher, Keyring, is_encrypted
-from trunkline.errors import JournalUnusableError
+from trunkline.errors import JournalDamagedError
 from trunkline.journal.store import SealedBatch, TaskRow, WebhookKey
 
 _NO_KEYRING: Final = (
@@ -73,15 +73,15 @@ class RowCipher:
         """Return the content that is stored at a place.
 
         Raises:
-            JournalUnusableError: it was changed or moved, its key is missing, or it is plain
+            JournalDamagedError: it was changed or moved, its key is missing, or it is plain
                 although all content was encrypted before.
         """
         if not is_encrypted(stored):
             if self._is_strict:
-                raise JournalUnusableError(str(self._path), _NOT_ENCRYPTED)
+                raise JournalDamagedError(str(self._path), _NOT_ENCRYPTED)
             return stored
         if self._cipher is None:
-            raise JournalUnusableError(str(self._path), _NO_KEYRING)
+            raise JournalDamagedError(str(self._path), _NO_KEYRING)
         return self._cipher.decrypt(stored, place)
 
     def encrypt_metadata(self, row: TaskRow) -> bytes:
@@ -92,7 +92,7 @@ class RowCipher:
         """Return a stored row with readable metadata.
 
         Raises:
-            JournalUnusableError: any column of the row was changed; see `decrypt`.
+            JournalDamagedError: any column of the row was changed; see `decrypt`.
         """
         if self._cipher is None and not is_encrypted(stored.metadata):
             return stored

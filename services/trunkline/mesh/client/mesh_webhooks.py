@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from trunkline.errors import PeerError, TaskNotFoundError
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host_queries import HostResults, query_hosts
 from trunkline.v1 import webhook_service_pb2
@@ -24,14 +25,16 @@ async def list_mesh_webhooks(
     Raises:
         TrunklineError: a host refused the query.
     """
+    if task_id:
+        return await _list_of_task(directory, task_id, state, account)
     found = await query_hosts(
-        directory, lambda host: host.list_webhooks(task_id, state, account=account)
+        directory, lambda host: host.list_webhooks("", state, account=account)
     )
     if not (found.failures or directory.lost_hosts):
         return found
     stored = await query_hosts(
         directory,
-        lambda host: host.list_webhooks(task_id, state, account=account, whole_store=True),
+        lambda host: host.list_webhooks("", state, account=account, whole_store=True),
         one_per_store=True,
     )
     known = {_key(webhook) for answer in found.answers for webhook in answer}
@@ -39,6 +42,22 @@ async def list_mesh_webhooks(
         webhook for answer in stored.answers for webhook in answer if _key(webhook) not in known
     ]
     return HostResults([*found.answers, others], stored.failures)
+
+
+async def _list_of_task(
+    directory: Directory,
+    task_id: str,
+    state: webhook_service_pb2.WebhookState.ValueType,
+    account: str,
+) -> HostResults[Sequence[webhook_service_pb2.Webhook]]:
+    """Ask the host of the task, or another host of its store."""
+    try:
+        host = directory.client_for_task(task_id)
+        return HostResults([await host.list_webhooks(task_id, state, account=account)])
+    except TaskNotFoundError:
+        return HostResults()
+    except PeerError as error:
+        return HostResults(failures=[error])
 
 
 def _key(webhook: webhook_service_pb2.Webhook) -> tuple[str, str]:

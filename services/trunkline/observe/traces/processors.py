@@ -42,7 +42,10 @@ class _SpanAlarm(threading.Event):
         self._has_spans.wait()
         # Not after the pause: a span during the export needs the next one.
         self._has_spans.clear()
-        return super().wait(timeout)
+        if is_interrupted := super().wait(timeout):
+            # Only whole batches are exported then. The rest needs a pause.
+            self._has_spans.set()
+        return is_interrupted
 
 
 class TargetProcessor(BatchSpanProcessor):

@@ -19,7 +19,7 @@ from trunkline.conversations.sqlite import (
     open_sqlite_memory,
 )
 from trunkline.conversations.store import StoredCheckpoint, ThreadKey
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, JournalUnusableError
 
 if TYPE_CHECKING:
     from trunkline.tasks.turn_runtime import TurnRuntime
@@ -61,11 +61,13 @@ class FullDisk(SqliteCheckpoints):
         raise JournalUnavailableError(self.file.name, "the disk is full")
 
 
-class BrokenDisk(SqliteCheckpoints):
-    """A store that can't be read for now."""
+class Unreadable(SqliteCheckpoints):
+    """A store that can't be read for now, or before somebody changes its rights."""
+
+    error: type[JournalUnavailableError] = JournalUnavailableError
 
     async def find(self, thread: ThreadKey, checkpoint_id: str = "") -> StoredCheckpoint | None:
-        raise JournalUnavailableError(self.file.name, "the disk can't be read")
+        raise self.error(self.file.name, "it can't be read")
 
 
 @asynccontextmanager
@@ -162,14 +164,18 @@ async def test_an_unreadable_checkpoint_is_ignored(tmp_path: Path) -> None:
         assert thread.state is None
 
 
-async def test_a_checkpoint_that_cannot_be_read_now_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [JournalUnavailableError, JournalUnusableError])
+async def test_a_checkpoint_that_cannot_be_read_now_is_kept(
+    tmp_path: Path, error: type[JournalUnavailableError]
+) -> None:
     journal = tmp_path / "journal.db"
     await write_crashed_file(journal)
     written = count_checkpoints(journal)
     async with opened(journal) as memory:
-        broken = BrokenDisk(checkpoint_path(journal))
-        turn = Turn(replace(memory, checkpoints=broken), attempt=2)
-        with pytest.raises(JournalUnavailableError, match="the disk can't be read"):
+        unreadable = Unreadable(checkpoint_path(journal))
+        unreadable.error = error
+        turn = Turn(replace(memory, checkpoints=unreadable), attempt=2)
+        with pytest.raises(error, match="it can't be read"):
             async with open_turn_checkpoints(turn.task):
                 raise AssertionError("the turn has begun")
     assert count_checkpoints(journal) == written

@@ -129,6 +129,29 @@ def test_spans_are_exported_without_a_flush_also_after_a_time_without_spans(
     assert target.exported == ["span 0", "span 1", "span 2"]
 
 
+def test_the_rest_of_a_burst_of_spans_is_exported_after_its_whole_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
+    has_all = threading.Event()
+
+    class Six(Target):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            result = super().export(spans)
+            if len(self.exported) == 6:
+                has_all.set()
+            return result
+
+    target = Six()
+    processor = TargetProcessor(target, target="tested")
+    for number in range(6):
+        processor.on_end(span(number))
+    assert has_all.wait(TIMEOUT_S)
+    processor.shutdown()
+    assert target.exported == [f"span {number}" for number in range(6)]
+
+
 class FailingProcessor(TargetProcessor):
     """Its flushes fail."""
 
