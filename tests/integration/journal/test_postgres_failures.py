@@ -22,6 +22,7 @@ from trunkline.conversations.store import ConversationKey, StoredCheckpoint, Thr
 from trunkline.core import backoff as backoff_module
 from trunkline.core.backoff import Backoff
 from trunkline.core.postgres import PostgresDatabase
+from trunkline.core.postgres import database as database_module
 from trunkline.errors import FencedError, JournalUnavailableError, JournalUnusableError
 from trunkline.journal.events import parse_header
 from trunkline.journal.postgres import PostgresCatalog
@@ -694,3 +695,22 @@ async def test_a_turn_waits_for_its_state_for_as_long_as_the_server_is_away(
         assert found.result() == saved
         await memory.close()
         await store.close()
+
+
+async def test_a_process_that_is_frozen_between_the_parts_of_a_statement_loses_its_locks(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From PostgreSQL 17 on; it does not count as idle in its transaction."""
+    limited = database_module._BEGIN_LIMITED.replace("'15s'", "'1s'")
+    monkeypatch.setattr(database_module, "_BEGIN_LIMITED", limited)
+    async with PostgresDatabase(url) as frozen, PostgresDatabase(url) as other:
+        await other.run(lambda each: each.execute("CREATE TABLE t AS SELECT 1 AS x"))
+        async with AsyncExitStack() as stack:
+            connection = await stack.enter_async_context(frozen.transaction())
+            await connection.fetch("SELECT x FROM t FOR UPDATE")
+            # The server has parsed this statement, and waits for the rest.
+            await connection.prepare("SELECT x + 1 FROM t")
+            changed = await other.run(lambda each: each.execute("UPDATE t SET x = 2"))
+            assert changed == "UPDATE 1"
+            with pytest.raises(JournalUnavailableError):
+                await stack.aclose()

@@ -56,6 +56,10 @@ _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; "
     "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 )
+# A process that is frozen between the parts of a statement does not count as idle. Servers before
+# version 17 have no limit for it.
+_BEGIN_LIMITED: Final = f"{_BEGIN}; SET LOCAL transaction_timeout = '15s'"
+_LIMITED_VERSION: Final = 17
 # A connection whose peer is gone ends within about 20 s, also if it waits for the end of a commit.
 _KEEPALIVE: Final = {
     "TCP_KEEPIDLE": 5,
@@ -289,7 +293,8 @@ class PostgresDatabase:
 @asynccontextmanager
 async def begin(connection: Connection) -> AsyncIterator[None]:
     """Run a block in one transaction on this connection; see `PostgresDatabase.transaction`."""
-    await connection.execute(_BEGIN)
+    is_limited = connection.get_server_version().major >= _LIMITED_VERSION
+    await connection.execute(_BEGIN_LIMITED if is_limited else _BEGIN)
     try:
         yield
     except BaseException as error:
