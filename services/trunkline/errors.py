@@ -516,7 +516,7 @@ class JournalUnavailableError(PeerError):
 
 @dataclass(eq=False)
 class JournalUnusableError(JournalUnavailableError):
-    """The journal stays unavailable until somebody acts, so waiting is of no use.
+    """The journal stays unavailable until an operator acts, so waiting is of no use.
 
     What is stored can't be read, or the database refuses the settings of this process.
     """

@@ -506,7 +506,9 @@ async def test_statements_that_conflict_run_again(url: str) -> None:
     assert len({reading.result() for reading in readings}) == len(readings)
 
 
-async def test_a_host_writes_to_the_primary_wherever_it_is_in_the_url() -> None:
+async def test_a_host_writes_to_the_primary_wherever_it_is_in_the_url(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with AsyncExitStack() as stack:
         primary = await asyncio.to_thread(PostgresServer, "fsync=off")
         stack.callback(primary.remove)
@@ -529,7 +531,7 @@ async def test_a_host_writes_to_the_primary_wherever_it_is_in_the_url() -> None:
         # It may become the primary, so a process waits.
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(alone.wait_until_reachable())
-            await asyncio.sleep(0)
+            await wait_for(lambda: "database.awaited" in caplog.text)
             assert not waiting.done()
             await asyncio.to_thread(standby.promote)
 

@@ -62,7 +62,7 @@ class FullDisk(SqliteCheckpoints):
 
 
 class Unreadable(SqliteCheckpoints):
-    """A store that can't be read for now, or before somebody changes its rights."""
+    """A store that can't be read for now, or before an operator changes its rights."""
 
     error: type[JournalUnavailableError] = JournalUnavailableError
 
