@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from trunkline.core.backoff import Backoff, RetryWindow
 from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
@@ -18,11 +18,15 @@ from trunkline.v1 import messaging_service_pb2 as pb2
 
 logger = logging.getLogger(__name__)
 
+_Response = TypeVar("_Response")
+
 SERVICE: Final = pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 """The full name of the messaging service."""
 
 # A service that restarts is back in this time.
 _PATIENCE_S: Final = 10.0
+# Within this time a call goes to another process instead of one that died.
+_OTHERS_S: Final = 1.0
 _PAGE_SIZE: Final = 1000
 # How deliveries end, and the states of tasks that end like them.
 _ENDS: Final[Mapping[int, str]] = {
@@ -44,8 +48,9 @@ class ServiceChannels(Protocol):
 class MessagingClient:
     """Calls MessagingService for one user of an account, or for an agent that works for one.
 
-    It finds the service in the directory at each call. Every method raises TrunklineErrors only,
-    PeerUnavailableError among them if no process serves messages.
+    It finds the service in the directory at each call. If a process does not answer, another one
+    is called, unless a repeated call would have another result. Every method raises
+    TrunklineErrors only, PeerUnavailableError among them if no process serves messages.
     """
 
     def __init__(
@@ -79,14 +84,10 @@ class MessagingClient:
             envelopes=envelopes,
             cause=cause,
         )
-        window = RetryWindow(_PATIENCE_S)
-        while True:
-            try:
-                response = await self._stub().SendEnvelopes(request)
-            except PeerUnavailableError as error:
-                await asyncio.sleep(window.next_pause_s(error))
-            else:
-                return list(response.envelopes)
+        response = await self._call(
+            lambda stub: stub.SendEnvelopes(request), patience_s=_PATIENCE_S
+        )
+        return list(response.envelopes)
 
     async def request(
         self, envelope: Envelope, *, timeout_s: float, cause: Envelope | None = None
@@ -163,7 +164,7 @@ class MessagingClient:
             EnvelopeNotFoundError: there is none.
         """
         request = pb2.GetEnvelopeRequest(account=self._account, envelope_id=envelope_id)
-        response = await self._stub().GetEnvelope(request)
+        response = await self._call(lambda stub: stub.GetEnvelope(request))
         return response.envelope
 
     async def read_page(
@@ -173,9 +174,9 @@ class MessagingClient:
         request = pb2.ListEnvelopesRequest(
             account=self._account, filter=query, page_size=page_size, page_token=page_token
         )
-        return await self._stub().ListEnvelopes(request)
+        return await self._call(lambda stub: stub.ListEnvelopes(request))
 
-    def watch(
+    async def watch(
         self,
         query: EnvelopeFilter,
         *,
@@ -189,7 +190,14 @@ class MessagingClient:
             after_position=after_position,
             with_deliveries=with_deliveries,
         )
-        return read_responses(self._stub().WatchEnvelopes(request))
+        updates, first = await self._call(
+            lambda stub: _begin(read_responses(stub.WatchEnvelopes(request)))
+        )
+        async with aclosing(updates):
+            if first is not None:
+                yield first
+            async for update in updates:
+                yield update
 
     async def replay(
         self, query: EnvelopeFilter, *, recipient: str = "", dry_run: bool = False
@@ -205,19 +213,21 @@ class MessagingClient:
             recipient=recipient,
             dry_run=dry_run,
         )
-        response = await self._stub().ReplayEnvelopes(request)
+        response = await self._call(
+            lambda stub: stub.ReplayEnvelopes(request), patience_s=_OTHERS_S if dry_run else 0
+        )
         return list(response.envelope_ids)
 
     async def redrive(self, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; return the number of deliveries."""
         request = pb2.RedriveEnvelopesRequest(account=self._account, filter=query)
-        response = await self._stub().RedriveEnvelopes(request)
+        response = await self._call(lambda stub: stub.RedriveEnvelopes(request), patience_s=0)
         return response.deliveries
 
     async def purge(self, query: EnvelopeFilter) -> int:
         """Delete messages whose deliveries have ended; return their number."""
         request = pb2.PurgeEnvelopesRequest(account=self._account, filter=query)
-        response = await self._stub().PurgeEnvelopes(request)
+        response = await self._call(lambda stub: stub.PurgeEnvelopes(request), patience_s=0)
         return response.envelopes
 
     async def join(self, room: str, member: str = "") -> Room:
@@ -225,7 +235,7 @@ class MessagingClient:
         request = pb2.JoinRoomRequest(
             account=self._account, caller=self._caller, room=room, member=member
         )
-        response = await self._stub().JoinRoom(request)
+        response = await self._call(lambda stub: stub.JoinRoom(request))
         return response.room
 
     async def leave(self, room: str, member: str = "") -> Room:
@@ -233,18 +243,40 @@ class MessagingClient:
         request = pb2.LeaveRoomRequest(
             account=self._account, caller=self._caller, room=room, member=member
         )
-        response = await self._stub().LeaveRoom(request)
+        response = await self._call(lambda stub: stub.LeaveRoom(request))
         return response.room
 
     async def list_rooms(self) -> list[Room]:
         """Return the rooms of the account, sorted by name."""
         request = pb2.ListRoomsRequest(account=self._account)
-        response = await self._stub().ListRooms(request)
+        response = await self._call(lambda stub: stub.ListRooms(request))
         return list(response.rooms)
 
-    def _stub(self) -> "messaging_service_pb2_grpc.MessagingServiceAsyncStub":
-        channel = self._directory.channel_for_service(SERVICE)
-        return messaging_service_pb2_grpc.MessagingServiceStub(channel)
+    async def _call(
+        self,
+        call: Callable[
+            ["messaging_service_pb2_grpc.MessagingServiceAsyncStub"], Awaitable[_Response]
+        ],
+        *,
+        patience_s: float = _OTHERS_S,
+    ) -> _Response:
+        """Call the service, and again for so many seconds while no process answers."""
+        window = RetryWindow(patience_s)
+        while True:
+            try:
+                channel = self._directory.channel_for_service(SERVICE)
+                # The directory prefers processes of which the last call did not fail.
+                with channel.breaker.guard():
+                    return await call(messaging_service_pb2_grpc.MessagingServiceStub(channel))
+            except PeerUnavailableError as error:
+                await asyncio.sleep(window.next_pause_s(error))
+
+
+async def _begin(
+    responses: AsyncGenerator[_Response, None],
+) -> tuple[AsyncGenerator[_Response, None], _Response | None]:
+    """Return the responses of a watch, and the first one, which the service sends at once."""
+    return responses, await anext(responses, None)
 
 
 def _answers(envelope: Envelope, sent: Envelope) -> bool:

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from harness.mesh.messages import (
     texts,
 )
 from harness.mesh.other_identities import issue
+from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.measurements import measuring
@@ -44,14 +46,20 @@ from trunkline.errors import (
     PermissionDeniedError,
 )
 from trunkline.mesh.client import ChannelPool, Directory, allocate_task_id
-from trunkline.messages.client import MessagingClient
+from trunkline.messages.client import SERVICE, MessagingClient
 from trunkline.messages.conversion import build_envelope
-from trunkline.messages.store import EnvelopeFilter
+from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
 from trunkline.messages.types import EvaluationRequest, EvaluationResult, message_type
 from trunkline.observe.audit import audit_path, open_audit_log
 from trunkline.tasks.messages import MeshMessage, Reply
 from trunkline.v1 import envelope_pb2 as pb2
-from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import (
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    registry_service_pb2,
+    snapshot_pb2,
+)
 
 
 @message_type("count", version=2)
@@ -88,6 +96,9 @@ async def relay(task: TaskContext, message: MeshMessage) -> Reply:
     answer = await task.request("plain", f"from {message.sender}", type="user_message")
     await task.send("user:ann", "note to ann", type="note")
     return Reply(f"relayed: {answer.text}", type="answer", priority="high")
+
+
+NOTE = build_envelope("1", type="note", recipient="teacher", id="1")
 
 
 @pytest.fixture
@@ -581,3 +592,32 @@ async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path
             await anext(
                 aiter(directory.client_for_agent("teacher").messages.DeliverMessages(forged))
             )
+
+
+async def watch_first(client: MessagingClient) -> StoredEnvelope:
+    async with aclosing(client.watch(EnvelopeFilter(), after_position=0)) as updates:
+        return (await anext(updates)).envelopes[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.send([NOTE]),
+        lambda client: client.get("1"),
+        lambda client: client.list_rooms(),
+        watch_first,
+    ],
+)
+async def test_a_call_goes_to_another_process_when_one_has_died(
+    mesh: MessageMesh, call: Callable[[MessagingClient], Awaitable[object]]
+) -> None:
+    client = mesh.client()
+    await client.send([NOTE])
+    await client.join("den", "plain")
+    # The newest process is called first, and is on the mesh until its lease ends.
+    died = registry_service_pb2.Host(host_id="died", address=free_address(), services=[SERVICE])
+    await mesh.mesh.registry.register(died)
+    await mesh.mesh.directory.wait_until(
+        lambda known: known.hosts[-1].host_id == "died", timeout_s=PATIENCE_S
+    )
+    assert await call(client)
