@@ -15,6 +15,7 @@ from trunkline.core.task_states import TERMINAL, is_paused, state_name
 from trunkline.errors import ConfigurationError, CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.mesh.client import HostClient
+from trunkline.mesh.client.host_queries import fetch_task
 from trunkline.mesh.client.run_paths import find_failed, find_path, find_version, list_visited
 from trunkline.mesh.client.services import TOOL_SERVERS_TIMEOUT_S
 from trunkline.processes.database import open_small_files
@@ -109,7 +110,7 @@ async def read_plan(task_id: str, name: str, mesh: str | None, account: str) -> 
         TaskNotFoundError: no running host has the task, or it is another account's.
     """
     async with open_directory(mesh) as directory:
-        snapshot = await directory.client_for_task(task_id).get_task(task_id, account=account)
+        snapshot = await fetch_task(directory, task_id, account=account)
     workflow = export_plan(snapshot, name)
     if has_files(snapshot):
         print_stderr(f"{task_id}: the files of its request are not part of the workflow")

@@ -16,6 +16,7 @@ from trunkline.a2a_wire.json_values import dumps
 from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.artifacts import ArtifactClient, Download, Reference
+from trunkline.mesh.client.host_queries import fetch_task
 from trunkline.observe.audit import OK, Action, AuditLog
 from trunkline_bridge.a2a.projection.links import find_reference_at_path
 from trunkline_bridge.callers.caller import CallerFactory, CallerIdentity, caller_actor
@@ -87,8 +88,7 @@ class FileBinding:
         """
         if identity.permissions is UNRESTRICTED:
             return
-        client = self._directory.client_for_task(task_id)
-        snapshot = await client.get_task(task_id, account=identity.account)
+        snapshot = await fetch_task(self._directory, task_id, account=identity.account)
         identity.permissions.check(snapshot.agent, GET_ARTIFACT)
 
 

@@ -26,6 +26,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.mesh.client import Directory, TaskStream, allocate_task_id, placement_key
+from trunkline.mesh.client.host_queries import fetch_task
 from trunkline.observe.audit import OK, Action, AuditLog
 from trunkline.observe.span_content import ContentCapture
 from trunkline.v1 import (
@@ -558,8 +559,7 @@ class Operations:
         return submission
 
     async def _get_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        client = self._directory.client_for_task(task_id)
-        snapshot = await client.get_task(task_id, account=caller.account)
+        snapshot = await fetch_task(self._directory, task_id, account=caller.account)
         return check_agent_task(caller, task_id, snapshot)
 
     async def _wait_for_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.mesh.client import Directory
+from trunkline.mesh.client.host_queries import fetch_task
 from trunkline.mesh.client.mesh_tasks import list_agent_tasks, make_page_token
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.a2a.projection import FileLinks, View, project_task, set_task_outcome
@@ -77,8 +78,7 @@ async def _read_tasks(  # noqa: PLR0913  the parts of one request
 
     async def read(task_id: str) -> task_pb2.Task | None:
         try:
-            client = directory.client_for_task(task_id)
-            snapshot = await client.get_task(task_id, account=caller.account)
+            snapshot = await fetch_task(directory, task_id, account=caller.account)
         except TaskNotFoundError:
             return None
         except TrunklineError as error:

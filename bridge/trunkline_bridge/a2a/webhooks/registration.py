@@ -9,8 +9,9 @@ from trunkline.a2a_wire.errors import invalid_params
 from trunkline.a2a_wire.protocol import V0_1
 from trunkline.mesh.client import Directory
 from trunkline.mesh.client.host import PushConfig
+from trunkline.mesh.client.host_queries import query_task
 from trunkline.mesh.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
-from trunkline.v1 import task_service_pb2, task_service_pb2_grpc
+from trunkline.v1 import task_service_pb2
 
 ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096
@@ -69,7 +70,10 @@ class WebhookRegistrations:
         request = task_service_pb2.GetPushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id
         )
-        return (await self._tasks(task_id).GetPushNotificationConfig(request)).config
+        response = await query_task(
+            self._directory, task_id, lambda host: host.tasks.GetPushNotificationConfig(request)
+        )
+        return response.config
 
     async def list(
         self, task_id: str, *, account: str
@@ -78,7 +82,9 @@ class WebhookRegistrations:
         request = task_service_pb2.ListPushNotificationConfigsRequest(
             account=account, task_id=task_id
         )
-        response = await self._tasks(task_id).ListPushNotificationConfigs(request)
+        response = await query_task(
+            self._directory, task_id, lambda host: host.tasks.ListPushNotificationConfigs(request)
+        )
         return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=response.configs)
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
@@ -86,10 +92,8 @@ class WebhookRegistrations:
         request = task_service_pb2.DeletePushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id
         )
-        await self._tasks(task_id).DeletePushNotificationConfig(request)
-
-    def _tasks(self, task_id: str) -> "task_service_pb2_grpc.TaskServiceAsyncStub":
-        return self._directory.client_for_task(task_id).tasks
+        client = self._directory.client_for_task(task_id)
+        await client.tasks.DeletePushNotificationConfig(request)
 
 
 def _violations(config: PushConfig, task_id: str) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from trunkline.core import json_values
 from trunkline.core.json_values import has_member, message_to_dict
 from trunkline.errors import TaskNotFoundError, TraceNotFoundError
 from trunkline.mesh.client import Directory
+from trunkline.mesh.client.host_queries import fetch_task
 from trunkline.mesh.client.methods import read_responses
 from trunkline.mesh.client.trace_report import SpanFacts, TraceReport
 from trunkline.mesh.client.trace_tree import TraceTree
@@ -155,11 +156,10 @@ class PageTraces:
         agent = self._agents.get(key)
         if agent is None:
             try:
-                client = self._directory.client_for_task(task_id)
-                agent = (await client.get_task(task_id, account=caller.account)).agent
+                found = await fetch_task(self._directory, task_id, account=caller.account)
             except TaskNotFoundError:
                 return ""
-            self._agents[key] = agent
+            agent = self._agents[key] = found.agent
             if len(self._agents) > _MAX_KNOWN_TASKS:
                 self._agents.popitem(last=False)
         return agent

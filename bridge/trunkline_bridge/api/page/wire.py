@@ -14,6 +14,7 @@ from trunkline.a2a_wire.v1_0.json_writer import V1EventWriter
 from trunkline.core.settings import Settings
 from trunkline.errors import CursorExpiredError
 from trunkline.mesh.client import Directory, HostClient, TaskStream
+from trunkline.mesh.client.host_queries import fetch_task, query_task
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_bridge.a2a.cards.agent_cards import AgentCards
@@ -74,12 +75,11 @@ class PageWire:
         if token and seen is None:
             raise invalid_params(("pageToken", "is unknown; start from the first page"))
         task_id = path["task_id"]
-        client = self._directory.client_for_task(task_id)
         with recorded(self._audit, caller, Action.TASK_SUBSCRIBE, task=task_id):
-            snapshot = await client.get_task(task_id, account=caller.account)
+            snapshot = await fetch_task(self._directory, task_id, account=caller.account)
             check_permission(self._audit, caller, snapshot.agent, _METHOD, task_id)
             reader = _FrameReader(
-                client,
+                self._directory,
                 caller.account,
                 version,
                 links=self._cards.file_links(caller.origin),
@@ -98,9 +98,9 @@ class _FrameReader:
     """Reads the journal of a task, and renders its events in one version."""
 
     def __init__(
-        self, client: HostClient, account: str, version: str, *, links: FileLinks, view: View
+        self, directory: Directory, account: str, version: str, *, links: FileLinks, view: View
     ) -> None:
-        self._client = client
+        self._directory = directory
         self._account = account
         self._version = version
         self._links = links
@@ -116,7 +116,9 @@ class _FrameReader:
         """
         task_id = snapshot.task.id
         try:
-            return await self._read(task_id, seen, size)
+            return await query_task(
+                self._directory, task_id, lambda host: self._read(host, task_id, seen, size)
+            )
         except CursorExpiredError:
             if seen is not None:
                 raise
@@ -124,12 +126,12 @@ class _FrameReader:
         frames = [frame for _, frame in self._render(self._open_renderer(None, task_id), event)]
         return {"frames": frames, "nextPageToken": ""}
 
-    async def _read(self, task_id: str, seen: EventId | None, size: int) -> Json:
+    async def _read(self, host: HostClient, task_id: str, seen: EventId | None, size: int) -> Json:
         # The event of `seen` is read again, because it may have several wire events.
         after = 0 if seen is None else seen.sequence - 1
         frames: list[Json] = []
         last, count, chars = "", 0, 0
-        async with self._client.watch_task(
+        async with host.watch_task(
             task_id,
             account=self._account,
             after=after,

@@ -21,7 +21,8 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.mesh.client import Directory, run_paths
+from trunkline.mesh.client import Directory, HostClient, run_paths
+from trunkline.mesh.client.host_queries import fetch_task, query_task
 from trunkline.mesh.client.mesh_tasks import list_agent_tasks
 from trunkline.observe.audit import Action, AuditLog
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_service_pb2
@@ -201,13 +202,17 @@ class WorkflowOperations:
         latest = await self.get_run(caller, task_id)
         if sequence is None or sequence == latest.sequence:
             return latest, latest
-        client = self._directory.client_for_task(task_id)
-        async with client.watch_task(
-            task_id, account=caller.account, after=sequence, with_snapshot=True, until_head=True
-        ) as stream:
-            if stream.snapshot is None:
-                raise CursorExpiredError(task_id, str(sequence), str(latest.sequence))
-            return latest, stream.snapshot
+
+        async def read(host: HostClient) -> snapshot_pb2.TaskSnapshot | None:
+            async with host.watch_task(
+                task_id, account=caller.account, after=sequence, with_snapshot=True, until_head=True
+            ) as stream:
+                return stream.snapshot
+
+        earlier = await query_task(self._directory, task_id, read)
+        if earlier is None:
+            raise CursorExpiredError(task_id, str(sequence), str(latest.sequence))
+        return latest, earlier
 
     async def list_runs(
         self, caller: Caller, name: str, request: a2a_pb2.ListTasksRequest
@@ -256,8 +261,7 @@ class WorkflowOperations:
         async def read(task_id: str) -> None:
             async with slots:
                 try:
-                    client = self._directory.client_for_task(task_id)
-                    snapshot = await client.get_task(task_id, account=caller.account)
+                    snapshot = await fetch_task(self._directory, task_id, account=caller.account)
                 except TaskNotFoundError:
                     return
                 except TrunklineError as error:
@@ -322,9 +326,9 @@ class WorkflowOperations:
         events are not retained any more.
         """
         await self._find(caller, task_id, "SubscribeToTask")
-        client = self._directory.client_for_task(task_id)
-        try:
-            async with client.watch_task(
+
+        async def read(host: HostClient) -> list[JournalEvent]:
+            async with host.watch_task(
                 task_id, account=caller.account, after=0, with_snapshot=False, until_head=True
             ) as stream:
                 return [
@@ -334,6 +338,9 @@ class WorkflowOperations:
                     if found.event.WhichOneof("event") in _STEPS
                     and not found.header.HasField("origin")
                 ]
+
+        try:
+            return await query_task(self._directory, task_id, read)
         except CursorExpiredError:
             return None
 
@@ -371,8 +378,7 @@ class WorkflowOperations:
         return snapshot
 
     async def _fetch(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        client = self._directory.client_for_task(task_id)
-        return await client.get_task(task_id, account=caller.account)
+        return await fetch_task(self._directory, task_id, account=caller.account)
 
     async def _read(
         self, caller: Caller, name: str, read: Callable[[WorkflowCatalog], Awaitable[_Result]]

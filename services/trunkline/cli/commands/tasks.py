@@ -87,10 +87,11 @@ async def task(
     """Show a task: its question, state, route, calls of models and tools, and artifacts."""
     from trunkline.cli.directory import open_directory
     from trunkline.cli.task_view import fetch_model_calls, print_task
+    from trunkline.mesh.client.host_queries import fetch_task
 
     async with open_directory(call.mesh) as directory:
         host = directory.get_task_host(task_id)
-        snapshot = await directory.client_at(host.address).get_task(task_id, account=call.account)
+        snapshot = await fetch_task(directory, task_id, account=call.account)
         calls = await fetch_model_calls(directory, task_id)
     print_task(snapshot, calls, host=host.address, as_json=call.json)
 

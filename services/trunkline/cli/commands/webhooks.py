@@ -88,9 +88,10 @@ async def show_webhooks(
 ) -> None:
     """Show the delivery of a task's webhooks. Exits 1 if there are none."""
     from trunkline.cli.directory import open_directory
+    from trunkline.mesh.client.host_queries import query_task
 
     async with open_directory(mesh) as directory:
-        found = await directory.client_for_task(task_id).list_webhooks(task_id)
+        found = await query_task(directory, task_id, lambda host: host.list_webhooks(task_id))
     selected = [webhook for webhook in found if config_id in ("", webhook.config.id)]
     if not selected:
         raise webhook_not_found(task_id, config_id)

@@ -266,7 +266,7 @@ class Directory:
         owner = self._find_owner(task_id)
         if owner is not None and not (owner.store_id and self._is_refused(owner)):
             return owner
-        if (host := self._choose_reader(journal_id) or owner) is not None:
+        if (host := self.choose_reader(task_id) or owner) is not None:
             return host
         if (last := self._journals.get(journal_id)) is not None:
             raise PeerUnavailableError(last.address, HOST_LEFT)
@@ -521,14 +521,20 @@ class Directory:
             group.sort(key=self._is_refused)
         return list(groups.values())
 
-    def _choose_reader(self, journal_id: str) -> registry_service_pb2.Host | None:
-        """Return a host that can read a journal from its store, if there is one.
+    def choose_reader(
+        self, task_id: str, *, besides: registry_service_pb2.Host | None = None
+    ) -> registry_service_pb2.Host | None:
+        """Return a host that can read a task from its store, if there is one.
 
-        It is the less loaded of two random hosts. Prefer those with the agents of the journal's
-        last host, because they can continue the tasks.
+        It is the less loaded of two random hosts, without `besides`. Prefer those with the agents
+        of the task's last host, because they can continue its tasks.
         """
-        readers = [host for host in self.hosts if host.store_id and not self._is_refused(host)]
-        last = self._journals.get(journal_id)
+        readers = [
+            host
+            for host in self.hosts
+            if host.store_id and host != besides and not self._is_refused(host)
+        ]
+        last = self._journals.get(parse_journal_id(task_id))
         if last is not None:
             agents = _agent_names(last)
             readers = [host for host in readers if host.store_id == last.store_id]

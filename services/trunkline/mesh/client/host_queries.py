@@ -1,4 +1,4 @@
-"""Queries of all hosts of the mesh that have journals."""
+"""Queries of the hosts of the mesh that have journals."""
 
 import asyncio
 import logging
@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from trunkline.errors import PeerError
+from trunkline.errors import PeerError, PeerUnavailableError
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_watch import journal_addresses
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import registry_service_pb2, snapshot_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,36 @@ class HostResults(Generic[_Result]):
     """The answers, one of each host that answered."""
     failures: list[PeerError] = field(default_factory=list)
     """The errors of hosts that can't be reached, so that their answers are missing."""
+
+
+async def query_task(
+    directory: Directory, task_id: str, query: Callable[[HostClient], Awaitable[_Result]]
+) -> _Result:
+    """Query the host of a task, or if it does not answer, another host that reads its store.
+
+    `query` reads only.
+
+    Raises:
+        TaskNotFoundError: no host knows the task.
+        PeerUnavailableError: no host that can read the task answers.
+    """
+    host = directory.get_task_host(task_id)
+    try:
+        return await query(directory.client_at(host.address))
+    except PeerUnavailableError:
+        other = directory.choose_reader(task_id, besides=host)
+        if other is None:
+            raise
+    return await query(directory.client_at(other.address))
+
+
+async def fetch_task(
+    directory: Directory, task_id: str, *, account: str
+) -> snapshot_pb2.TaskSnapshot:
+    """Return a task's snapshot; raises what `query_task` raises."""
+    return await query_task(
+        directory, task_id, lambda host: host.get_task(task_id, account=account)
+    )
 
 
 async def query_hosts(

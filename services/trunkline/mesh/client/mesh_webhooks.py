@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trunkline.errors import PeerError, TaskNotFoundError
 from trunkline.mesh.client.directory import Directory
-from trunkline.mesh.client.host_queries import HostResults, query_hosts
+from trunkline.mesh.client.host_queries import HostResults, query_hosts, query_task
 from trunkline.v1 import webhook_service_pb2
 
 _ANY_STATE = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
@@ -52,8 +52,10 @@ async def _list_of_task(
 ) -> HostResults[Sequence[webhook_service_pb2.Webhook]]:
     """Ask the host of the task, or another host of its store."""
     try:
-        host = directory.client_for_task(task_id)
-        return HostResults([await host.list_webhooks(task_id, state, account=account)])
+        found = await query_task(
+            directory, task_id, lambda host: host.list_webhooks(task_id, state, account=account)
+        )
+        return HostResults([found])
     except TaskNotFoundError:
         return HostResults()
     except PeerError as error:
