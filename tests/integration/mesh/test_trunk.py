@@ -32,6 +32,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import parse_header
 from trunkline.mesh.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
+from trunkline.mesh.client.services import ToolClient
 from trunkline.mesh.client.status import translate_errors
 from trunkline.mesh.client.trunk import REQUEST_BYTES
 from trunkline.mesh.client.trunk_connection import WINDOW_BYTES
@@ -552,5 +553,11 @@ async def test_a_stopped_peer_is_detected_by_its_silence(tmp_path: Path) -> None
                 async for _ in stream:
                     pass
             assert asyncio.get_running_loop().time() - started >= 0.3
+        # The system accepts new connections for it. gRPC's own limit is 20 s.
+        started = asyncio.get_running_loop().time()
+        async with ChannelPool(mesh_credentials()) as others:
+            with pytest.raises(PeerUnavailableError):
+                await ToolClient(others.get(address)).list_tools()
+        assert asyncio.get_running_loop().time() - started < 20
         os.kill(process.pid, signal.SIGCONT)
         assert (await client.get_task(answer.task.id, account="")).task.id == answer.task.id

@@ -67,6 +67,8 @@ _OPTIONS: tuple[tuple[str, str | int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # It accepts new connections, too, and by default they may take 20 s to become secure.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     # By default grpc waits up to two minutes before it reconnects to a restarted peer.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
