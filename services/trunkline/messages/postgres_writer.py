@@ -104,7 +104,9 @@ class PostgresMessageWriter:
 
     async def _store(self, writes: Sequence[Write[Any]]) -> Sequence[_Result]:
         """Make writes in one transaction; return the result or the error of each."""
-        number = self._commits + 1
+        # A number is used once: that of a write that was given up may be stored.
+        self._commits += 1
+        number = self._commits
         # The results of a transaction that may be stored.
         results: list[_Result] | None = None
         has_changed = False
@@ -135,7 +137,6 @@ class PostgresMessageWriter:
                     logger.warning("messages.commit_in_doubt", extra={"problem": error.problem})
                     await asyncio.sleep(retries.next_pause_s(error))
             else:
-                self._commits = number
                 if has_changed:
                     self._on_change()
                 return results

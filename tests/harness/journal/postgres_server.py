@@ -53,6 +53,7 @@ class CuttableProxy:
         self._clients: list[asyncio.StreamWriter] = []
         self._servers: list[asyncio.StreamWriter] = []
         self._tasks = asyncio.TaskGroup()
+        self._cuts: dict[bytes, bool] = {}
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -74,12 +75,37 @@ class CuttableProxy:
             client.transport.abort()
         self._clients.clear()
 
+    def cut_commit(self, content: bytes, *, is_stored: bool) -> None:
+        """Cut the connection of the next transaction with some content at its commit.
+
+        The client can't know whether the server got the commit: it does if `is_stored`.
+        """
+        self._cuts[content] = is_stored
+
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.append(writer)
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._servers.append(server_writer)
-        self._tasks.create_task(_copy(reader, server_writer))
+        self._tasks.create_task(self._forward_requests(reader, writer, server_writer))
         self._tasks.create_task(_copy(server_reader, writer))
+
+    async def _forward_requests(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        server_writer: asyncio.StreamWriter,
+    ) -> None:
+        is_stored: bool | None = None
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                for content in [each for each in self._cuts if each in data]:
+                    is_stored = self._cuts.pop(content)
+                is_cut = is_stored is not None and b"COMMIT" in data
+                if is_cut:
+                    writer.transport.abort()
+                if not is_cut or is_stored:
+                    server_writer.write(data)
+                    await server_writer.drain()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,11 +7,12 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
 from harness.freezable_loop import FreezableLoop
-from harness.journal.postgres_server import PostgresServer, new_database
+from harness.journal.postgres_server import CuttableProxy, PostgresServer, new_database
 from harness.polling import wait_for
 from trunkline.core.backoff import retry_while_unavailable
 from trunkline.core.postgres import PostgresDatabase
@@ -262,3 +263,23 @@ async def test_a_process_that_hangs_within_a_transaction_stops_the_others_for_se
                 began_s = time.monotonic()
                 await store.accept([a_message("1")])
         assert 1 < time.monotonic() - began_s < 20
+
+
+async def test_a_write_that_was_given_up_does_not_pass_for_a_later_one(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers to both commits are lost, and only the first one is stored."""
+    parts = urlsplit(url)
+    assert parts.port is not None
+    async with CuttableProxy(parts.port) as proxy:
+        cuttable = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}"))
+        async with open_store(cuttable.geturl()) as store, open_store(url) as other:
+            with monkeypatch.context() as patch:
+                patch.setattr("trunkline.messages.postgres_writer.PATIENCE_S", 0.0)
+                proxy.cut_commit(b"given-up", is_stored=True)
+                with pytest.raises(JournalUnavailableError):
+                    await store.accept([a_message("given-up")])
+            proxy.cut_commit(b"accepted", is_stored=False)
+            await store.accept([a_message("accepted")])
+            for envelope_id in ("given-up", "accepted"):
+                assert await other.get("acme", envelope_id)
