@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.agents.inline_agents import define
 from harness.mesh.small_mesh import PATIENCE_S, JoinedHost, SmallMesh, open_small_mesh
-from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
+from trunkline.errors import (
+    CursorExpiredError,
+    JournalUnavailableError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+)
 from trunkline.journal.events import parse_header
 from trunkline.mesh.client import ResumingStream
 from trunkline.tasks.context import TaskContext
@@ -226,3 +233,38 @@ async def test_a_submission_that_is_sent_again_is_no_first_attempt(
         await read(stream)
     assert [is_first for _, is_first in attempts] == [True, False, False]
     assert {task_id for task_id, _ in attempts} == {stream.task_id}
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+async def test_only_the_message_of_a_user_is_refused_at_once_while_a_journal_is_not_writable(
+    mesh: SmallMesh,
+    joined: JoinedHost,
+    steps: Steps,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_child: bool,
+) -> None:
+    """A running task bears an outage of the store, so its calls of other agents do, too."""
+    submit = joined.host.submit
+    attempts = 0
+
+    async def refuse_one(*args: Any, **options: Any) -> SubmitResult | message_pb2.Message:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise JournalUnavailableError("journal", "its lease has ended")
+        return await submit(*args, **options)
+
+    submission = message_service_pb2.Submission()
+    if is_child:
+        parent = await mesh.begin("go", agent="tested")
+        submission.parent.task_id = parent
+    monkeypatch.setattr(joined.host, "submit", refuse_one)
+    refusal = nullcontext() if is_child else pytest.raises(JournalUnavailableError)
+    with refusal:
+        async with mesh.directory.submit(
+            "tested", message=mesh.message("go"), submission=submission, patience_s=PATIENCE_S
+        ) as stream:
+            steps.write(0, 0)
+            await read(stream)
+    assert attempts == 1 + is_child

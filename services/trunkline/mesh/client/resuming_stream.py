@@ -408,9 +408,11 @@ class SubmitStream(ResumingStream):
         return self._watch(until_turn_ends=True)
 
     def _is_final(self, error: TrunklineError) -> bool:
-        # A full disk refuses a new message at once. For an accepted message, the client retries.
+        # A full disk refuses a user's new message at once. An accepted message is retried, and so
+        # is a child's, because its parent is a task that was accepted.
         is_new = self._tries == 1 and not self._has_started
-        return is_new and isinstance(error, JournalUnavailableError)
+        is_child = self._request.submission.HasField("parent")
+        return is_new and not is_child and isinstance(error, JournalUnavailableError)
 
     async def _name_task(self) -> bool:
         """Choose the replica and the task's id, so that a repeated submission makes one task.
