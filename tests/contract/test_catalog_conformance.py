@@ -19,7 +19,8 @@ from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog
 from trunkline.journal.sqlite import SqliteCatalog
-from trunkline.journal.store import JournalStore, WebhookRow
+from trunkline.journal.store import LIVE_WEBHOOKS, CommitGroup, JournalStore, WebhookRow
+from trunkline.v1 import webhook_service_pb2
 
 
 async def sqlite_folder(folder: Path, _stack: AsyncExitStack) -> JournalCatalog:
@@ -92,6 +93,20 @@ async def test_a_released_journal_is_an_orphan(catalog: JournalCatalog) -> None:
     taken = await catalog.take_over("one")
     assert [row.task_id for row in await taken.list_unfinished()] == [TASK]
     await taken.close()
+
+
+@pytest.mark.parametrize("state", LIVE_WEBHOOKS)
+async def test_an_orphan_says_whether_deliveries_may_follow(
+    catalog: JournalCatalog, state: int
+) -> None:
+    states = {"live": state, "done": webhook_service_pb2.WEBHOOK_STATE_DONE}
+    for name, saved in states.items():
+        store = await catalog.open(name)
+        webhook = WebhookRow(f"{store.id}-1", "hook", saved, b"")
+        await store.commit(CommitGroup(webhooks={webhook.key: webhook}))
+        await store.close()
+    orphans = await catalog.find_orphans(rereads=True)
+    assert {orphan.name for orphan in orphans if orphan.has_webhooks} == {"live"}
 
 
 async def test_a_released_journal_is_opened_again_with_its_id(

@@ -25,7 +25,7 @@ class Authorizer:
 
         Raises:
             WireError: the caller lacks the permission at this agent (PERMISSION_DENIED).
-            AgentNotFoundError: the mesh has neither the agent nor a host of the task.
+            AgentNotFoundError: the mesh has neither the agent nor a host that can read the task.
             PeerUnavailableError: the same, but not all hosts are known yet.
         """
         check_permission(self._audit, caller, caller.agent, permission, task_id)
@@ -37,8 +37,13 @@ class Authorizer:
             else:
                 self._directory.get_agent(caller.agent)
         except (AgentNotFoundError, PeerUnavailableError):
-            if not self._directory.knows_task_host(task_id):
+            if not task_id or not self._can_be_read(task_id):
                 raise
+
+    def _can_be_read(self, task_id: str) -> bool:
+        """Return whether a host may have a task, although no host runs its agent."""
+        directory = self._directory
+        return directory.knows_task_host(task_id) or directory.choose_reader(task_id) is not None
 
 
 def check_permission(

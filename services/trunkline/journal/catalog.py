@@ -27,6 +27,8 @@ class OrphanedJournal:
     """It has unfinished tasks, and all of them wait for input or credentials."""
     is_empty: bool = False
     """It contains no tasks."""
+    has_webhooks: bool = False
+    """It has webhooks with deliveries that may still follow."""
 
 
 class JournalCatalog(Protocol):

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from trunkline.core.task_states import TERMINAL, StateValue
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
+from trunkline.v1 import webhook_service_pb2
 
 
 class ClaimedError(JournalUnavailableError):
@@ -137,6 +138,14 @@ AliasName: TypeAlias = tuple[str, str]
 
 WebhookKey: TypeAlias = tuple[str, str]
 """The id of a task, and the id of one of its webhooks."""
+
+
+LIVE_WEBHOOKS: Final = (
+    webhook_service_pb2.WEBHOOK_STATE_IDLE,
+    webhook_service_pb2.WEBHOOK_STATE_PENDING,
+    webhook_service_pb2.WEBHOOK_STATE_WAITING,
+)
+"""The states of webhooks in which deliveries may still follow."""
 
 
 @dataclass(frozen=True, slots=True)

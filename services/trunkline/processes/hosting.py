@@ -357,7 +357,7 @@ def add_host_services(server: MeshServer, host: TaskHost) -> None:
     server.add_message_service(host)
     server.add_task_service(host)
     server.add_artifact_service(host)
-    server.add_webhook_service(host.push_configs.outbox)
+    server.add_webhook_service(host)
 
 
 _STOP_GRACE_S = 1.0

@@ -108,13 +108,15 @@ class HostJournals:
     async def find_orphans(self, *, rereads: bool = False) -> list[OrphanedJournal]:
         """Return the journals that a host may take over; see `JournalCatalog`.
 
-        A journal that was released without unfinished tasks belongs to the hosts of its family.
+        A journal that was released without unfinished tasks belongs to the hosts of its family,
+        unless deliveries of its webhooks may still follow.
         """
         orphans = await self._catalog.find_orphans(rereads=rereads)
         return [
             orphan
             for orphan in orphans
             if orphan.agents
+            or orphan.has_webhooks
             or not orphan.was_released
             or _find_numbers(self._family, {orphan.name})
         ]

@@ -66,7 +66,8 @@ class Takeover:
       over, because only they can continue after an answer.
     - A journal without unfinished tasks is taken over half a lease later, so that a host that
       starts again gets its own journal back.
-    - A journal that was released without unfinished tasks is taken over by a host of its family.
+    - A journal that was released without unfinished tasks is taken over by a host of its family,
+      or by any host half a lease later if deliveries of its webhooks may still follow.
     - A lost journal without tasks is served as well, so that a delivery that had begun at its host
       gets the answer that it has no such task. A host keeps a few such journals, and removes
       others.
@@ -251,7 +252,7 @@ class Takeover:
         ours = self._host.agents.keys()
         if not orphan.agents:
             leases = 0.5
-            if orphan.was_released:
+            if orphan.was_released and not orphan.has_webhooks:
                 is_readable = bool(self._host.journals.store_id)
                 leases = _RESTART_LEASES if is_readable else _RESTART_LEASES_OF_FILES
             return orphan.lost_for_s > leases * self._lease_s

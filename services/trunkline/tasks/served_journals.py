@@ -148,9 +148,11 @@ class ServedJournals:
         return host.journal, await host.get_account_row(task_id, account)
 
     async def acquire(
-        self, task_id: str, account: str, *, may_have_ended: bool = False
+        self, task_id: str, account: str | None, *, may_have_ended: bool = False
     ) -> JournalHost:
         """Return the host of a task's journal, which is taken over if its lease has ended.
+
+        Without an account, the task may be of any account.
 
         Raises:
             TaskNotFoundError: the account has no such task.
@@ -161,7 +163,10 @@ class ServedJournals:
         journal_id = parse_journal_id(task_id)
         if self.stored is None or journal_id in self.hosts:
             return self.get(task_id)
-        row = await get_account_row(self.stored, task_id, account)
+        if account is None:
+            row = await self.stored.row(task_id)
+        else:
+            row = await get_account_row(self.stored, task_id, account)
         if row.is_ended and not may_have_ended:
             raise TaskEndedError(task_id, state_name(row.state))
         lease = await self.stored.find_lease(journal_id)

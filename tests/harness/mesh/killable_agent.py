@@ -45,6 +45,12 @@ class KillableAgent:
         self.process.kill()
         await self.process.wait()
 
+    async def stop(self) -> None:
+        """Stop it in order."""
+        assert self.process is not None
+        self.process.terminate()
+        assert await self.process.wait() == 0
+
     async def kill_and_start(self) -> None:
         """Kill it and start it again."""
         await self.kill()

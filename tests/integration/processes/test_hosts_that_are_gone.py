@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from harness.a2a.bridged_mesh import open_bridged_mesh
+import httpx2
+import pytest
+
+from harness.a2a.bridged_mesh import Caller, open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc
 from harness.a2a.protocol_variants import (
     SPOKEN,
@@ -28,12 +31,14 @@ from harness.mesh.identity import mesh_credentials
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.polling import poll
+from harness.remote.webhook_receiver import ReceivedPost, accept, open_receiver, status
 from trunkline.a2a_wire.protocol import RESUME_EXTENSION
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import Settings
 from trunkline.errors import PeerError
 from trunkline.journal.store import OrphanedChild
-from trunkline.mesh.client.host_queries import query_hosts
+from trunkline.mesh.client import ChannelPool, Directory
+from trunkline.mesh.client.host_queries import query_hosts, query_task
 from trunkline.mesh.client.mesh_tasks import list_mesh_tasks
 from trunkline.mesh.client.mesh_webhooks import list_mesh_webhooks
 from trunkline.mesh.client.open_approvals import list_open_approvals
@@ -43,6 +48,7 @@ from trunkline.processes.journals import HostJournals
 from trunkline.v1 import task_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.a2a.operations.operation_table import SERVED_OPERATIONS, StreamOperation
+from trunkline_bridge.app import Bridge
 
 _Answer = TypeVar("_Answer")
 
@@ -117,6 +123,10 @@ async def retry_refused(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
                 if isinstance(error, RefusedError) and error.reason != "UNAVAILABLE":
                     raise
                 await asyncio.sleep(0.05)
+
+
+async def refuse(_received: ReceivedPost) -> bytes:
+    return status(500)
 
 
 def texts(events: Sequence[TaskView]) -> str:
@@ -240,6 +250,54 @@ async def test_approvals_and_webhooks_of_a_killed_host_are_listed_and_answered(
         await machines.first.start()
         done = await retry_refused(lambda: first.send("approve", task=asked.task))
         assert (done.state, done.text) == ("completed", "bought: APPROVED")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_tasks_and_webhooks_outlive_the_last_host_of_their_agent(
+    tmp_path: Path, *, is_killed: bool
+) -> None:
+    async with (
+        open_receiver(refuse) as receiver,
+        open_machines(tmp_path, first=ECHO, other=BUYER) as machines,
+    ):
+        await machines.other.start()
+        directory = machines.mesh.bridged.mesh.directory
+        hook = {"taskPushNotificationConfig": {"url": receiver.url}}
+        request = {"message": user_message("hello"), "configuration": hook}
+        answer = await call(machines.mesh.bridged.url, "/", "SendMessage", request)
+        task_id = answer["result"]["task"]["id"]
+        await receiver.until(lambda seen: seen.all)
+
+        await (machines.first.kill() if is_killed else machines.first.stop())
+        await directory.wait_until(
+            lambda known: len(known.hosts) == 1 and not known.lost_hosts, timeout_s=PATIENCE_S
+        )
+
+        found = await list_mesh_webhooks(directory)
+        assert [each.config.task_id for answer in found.answers for each in answer] == [task_id]
+        receiver.decide = accept
+        await receiver.until(lambda seen: seen.accepted)
+        # Also a bridge that has never heard of the agent finds its tasks.
+        async with (
+            ChannelPool(mesh_credentials()) as channels,
+            Directory(channels, machines.mesh.bridged.mesh.registry_address) as new,
+        ):
+            app = Bridge(new, Settings(default_agent="echo")).http
+            transport = httpx2.ASGITransport(app=app)
+            async with httpx2.AsyncClient(transport=transport) as client:
+                caller = Caller(client, "http://bridge")
+                assert (await caller.call("GetTask", {"id": task_id}))["id"] == task_id
+                listed = await caller.call("ListTasks", {})
+                assert [each["id"] for each in listed["tasks"]] == [task_id]
+                unknown = Caller(client, "http://bridge/agents/unknown")
+                refusal = await unknown.error("ListTasks", {})
+                assert refusal["data"][0]["reason"] == "AGENT_NOT_FOUND"
+                count = await query_task(
+                    new,
+                    task_id,
+                    lambda host: host.replay_webhook(task_id, "", from_start=True),
+                )
+                assert count == 1
 
 
 async def test_each_operation_on_a_task_between_two_owners(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from trunkline.conversations.store import StoredCheckpoint, ThreadKey
 from trunkline.core.settings import Settings
 from trunkline.journal.events import build_draft
 from trunkline.journal.sqlite.schema import mark_abandoned
+from trunkline.journal.store import LIVE_WEBHOOKS, WebhookRow
 from trunkline.processes.journals import HostJournals, OpenJournal
+from trunkline.v1 import webhook_service_pb2
 
 AGENTS = {"math", "echo"}
 
@@ -118,13 +120,14 @@ async def test_hosts_that_start_at_the_same_time_open_a_journal_each(
     assert sorted(names) == sorted(["math.db", *(f"math.{number}.db" for number in range(2, 7))])
 
 
-async def finish_journal(path: Path) -> None:
-    """Make a journal without an owner, with a task that has ended."""
+async def finish_journal(path: Path) -> str:
+    """Make a journal without an owner, with a task that has ended; return the task's id."""
     async with open_journal(path) as journal:
         task_id = journal.new_task_id()
         await journal.create(task_id, created())
         end = build_draft([completed()])
         await journal.append(task_id, journal.epoch, [end])
+    return task_id
 
 
 async def test_released_journals_without_unfinished_tasks_belong_to_their_family(
@@ -158,6 +161,19 @@ async def test_any_host_may_take_unfinished_tasks_of_a_journal_that_was_released
     close_later(stack, await journals.open_own("math", AGENTS))
     (orphan,) = await journals.find_orphans()
     assert (orphan.name, orphan.agents) == ("currency", frozenset({"echo"}))
+
+
+async def test_any_host_may_take_a_journal_with_webhooks_that_was_released(
+    journals: HostJournals, folder: Path
+) -> None:
+    (live, *_) = LIVE_WEBHOOKS
+    for name, state in (("live", live), ("done", webhook_service_pb2.WEBHOOK_STATE_DONE)):
+        path = folder / f"{name}.db"
+        task_id = await finish_journal(path)
+        async with open_journal(path) as journal:
+            await journal.webhooks.save(WebhookRow(task_id, "hook", state, b""))
+    (orphan,) = await journals.find_orphans()
+    assert orphan.name == "live"
 
 
 async def test_unused_journals_without_tasks_are_removed(

@@ -13,6 +13,7 @@ from trunkline.journal.catalog import OrphanedJournal, open_or_release
 from trunkline.journal.postgres.lease_clock import read_lease_clock
 from trunkline.journal.postgres.store import PostgresStore
 from trunkline.journal.postgres.tables import JOURNALS
+from trunkline.journal.store import LIVE_WEBHOOKS
 
 if TYPE_CHECKING:
     import asyncpg
@@ -37,7 +38,9 @@ _FIND_ORPHANS: Final = (
     "ARRAY(SELECT DISTINCT agent FROM trunkline_tasks AS t "
     "WHERE t.journal_id = l.journal_id AND ended_ns = 0) AS agents, "
     "(SELECT bool_and(state = ANY($2)) FROM trunkline_tasks AS t "
-    "WHERE t.journal_id = l.journal_id AND ended_ns = 0) AS is_only_waiting "
+    "WHERE t.journal_id = l.journal_id AND ended_ns = 0) AS is_only_waiting, "
+    "EXISTS (SELECT 1 FROM trunkline_webhooks AS w "
+    "WHERE w.journal_id = l.journal_id AND w.state = ANY($3)) AS has_webhooks "
     "FROM trunkline_leases AS l JOIN trunkline_journals USING (journal_id) "
     "WHERE until_s <= $1 ORDER BY until_s"
 )
@@ -90,7 +93,9 @@ class PostgresCatalog:
         """Return the journals whose leases are over; see `JournalCatalog`."""
         database = await self._prepare()
         now_s = await read_lease_clock(database)
-        rows = await database.fetch(_FIND_ORPHANS, now_s, [int(state) for state in INTERRUPTED])
+        rows = await database.fetch(
+            _FIND_ORPHANS, now_s, [int(state) for state in INTERRUPTED], LIVE_WEBHOOKS
+        )
         return [
             OrphanedJournal(
                 row["name"],
@@ -100,6 +105,7 @@ class PostgresCatalog:
                 was_released=row["was_released"],
                 is_only_waiting=bool(row["is_only_waiting"]),
                 is_empty=row["is_empty"],
+                has_webhooks=row["has_webhooks"],
             )
             for row in rows
         ]

@@ -18,6 +18,7 @@ from trunkline.core.task_states import INTERRUPTED, TERMINAL
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.catalog import OrphanedJournal
 from trunkline.journal.sqlite.schema import claim_journal, read_ownership, release_journal
+from trunkline.journal.store import LIVE_WEBHOOKS
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJou
             is_only_waiting=bool(unfinished)
             and all(state in INTERRUPTED for _, state in unfinished),
             is_empty=_is_empty(connection),
+            has_webhooks=_has_webhooks(connection),
         )
 
 
@@ -133,6 +135,11 @@ def delete_if_empty(path: Path) -> bool:
         for file in (path, f"{path}-wal", f"{path}-shm"):
             Path(file).unlink(missing_ok=True)
         return True
+
+
+def _has_webhooks(connection: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM webhooks WHERE state IN (?, ?, ?) LIMIT 1"
+    return connection.execute(query, LIVE_WEBHOOKS).fetchone() is not None
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

@@ -212,18 +212,18 @@ class Directory:
     def list_readers(self, name: str) -> Sequence[registry_service_pb2.Host]:
         """Return the hosts that list the tasks of an agent, at least one.
 
-        They are the hosts that run it. If all of these died, they are the hosts that share the
-        stores of the dead hosts.
+        They are the hosts that run it. If all of these are gone, they are the hosts that share a
+        store, which may have tasks of the agent.
 
         Raises:
             AgentNotFoundError, PeerUnavailableError: as `get_agent`, and no host lists its tasks.
         """
         try:
             return self.list_replicas(name)
-        except PeerUnavailableError:
+        except (AgentNotFoundError, PeerUnavailableError):
+            readers = [host for host in self.hosts if host.store_id]
             lost = {host.store_id for host in self.lost_hosts if name in _agent_names(host)}
-            readers = [host for host in self.hosts if host.store_id and host.store_id in lost]
-            if not lost or lost != {host.store_id for host in readers}:
+            if not readers or not lost <= {host.store_id for host in readers}:
                 raise
             return readers
 

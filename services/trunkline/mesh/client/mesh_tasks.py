@@ -1,9 +1,10 @@
 """Lists and watches the tasks of an account on all hosts of the mesh."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final, NamedTuple, TypeAlias
 
+from trunkline.errors import PeerUnavailableError
 from trunkline.journal.listing import make_page_token, merge_pages, parse_page_size
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
@@ -80,7 +81,7 @@ async def list_agent_tasks(
     With `skips_unreachable`, hosts that do not answer are left out, unless none answers.
 
     Raises:
-        AgentNotFoundError: no host runs it, or ran it.
+        AgentNotFoundError: no host runs it, and no store has such a task of it.
         InvalidArgumentError: the page size or the token is invalid.
         PeerError: one of the hosts does not answer, or all are gone and no host has their store.
     """
@@ -94,7 +95,11 @@ async def list_agent_tasks(
     )
     if found.failures and not (skips_unreachable and found.answers):
         raise found.failures[0]
-    return found.answers[0] if len(found.answers) == 1 else merge_pages(found.answers, size)
+    page = found.answers[0] if len(found.answers) == 1 else merge_pages(found.answers, size)
+    if not page.tasks and not request.page_token:
+        with suppress(PeerUnavailableError):
+            directory.get_agent(request.agent)
+    return page
 
 
 async def list_host_tasks(

@@ -19,8 +19,8 @@ async def list_mesh_webhooks(
 ) -> HostResults[Sequence[webhook_service_pb2.Webhook]]:
     """Return the webhooks that the hosts list; see `HostClient.list_webhooks`.
 
-    Each host lists those of its journals, and knows their current state. Those of a host that is
-    gone, or does not answer, are read by another host of the same store.
+    Each host lists those of its journals, and knows their current state. A host of each store reads
+    those of all journals in it, also of hosts that are gone or do not answer.
 
     Raises:
         TrunklineError: a host refused the query.
@@ -30,7 +30,7 @@ async def list_mesh_webhooks(
     found = await query_hosts(
         directory, lambda host: host.list_webhooks("", state, account=account)
     )
-    if not (found.failures or directory.lost_hosts):
+    if not any(host.store_id for host in directory.hosts):
         return found
     stored = await query_hosts(
         directory,

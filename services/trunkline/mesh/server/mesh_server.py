@@ -30,7 +30,6 @@ from trunkline.mesh.server.authorization import MeshAuthorizer
 from trunkline.mesh.server.interceptor import CallInterceptor
 from trunkline.observe.audit import AuditLog
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.outbox import Outbox
 from trunkline.v1 import (
     artifact_service_pb2_grpc,
     message_service_pb2_grpc,
@@ -128,12 +127,12 @@ class MeshServer:
             task_servicer.TaskServicer(host, self.audit),
         )
 
-    def add_webhook_service(self, outbox: Outbox) -> None:
+    def add_webhook_service(self, host: TaskHost) -> None:
         """Serve WebhookService for the webhooks of a host."""
         self.add_service(
             webhook_servicer.SERVICE,
             webhook_service_pb2_grpc.add_WebhookServiceServicer_to_server,
-            webhook_servicer.WebhookServicer(outbox, self.audit),
+            webhook_servicer.WebhookServicer(host, self.audit),
         )
 
     def add_artifact_service(self, host: TaskHost) -> None:

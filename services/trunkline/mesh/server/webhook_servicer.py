@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from trunkline.observe.audit import Action, AuditLog, process_actor, recording
-from trunkline.tasks.outbox import Outbox
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import webhook_service_pb2, webhook_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -20,9 +20,10 @@ _CHANGES_INTERVAL_S: Final = 0.1
 class WebhookServicer(webhook_service_pb2_grpc.WebhookServiceServicer):
     """Gives claims of webhooks to bridges that deliver them, and lists and replays webhooks."""
 
-    def __init__(self, outbox: Outbox, audit: AuditLog | None = None) -> None:
+    def __init__(self, host: TaskHost, audit: AuditLog | None = None) -> None:
         """Without an audit log, nothing is recorded."""
-        self._outbox = outbox
+        self._journals = host.journals
+        self._outbox = host.push_configs.outbox
         self._audit = audit
 
     async def ClaimWebhooks(
@@ -76,6 +77,7 @@ class WebhookServicer(webhook_service_pb2_grpc.WebhookServiceServicer):
             task=request.task_id,
             webhook=request.config_id,
         ):
+            await self._journals.acquire(request.task_id, None, may_have_ended=True)
             count = await self._outbox.replay(
                 request.task_id, request.config_id, from_start=request.from_start
             )

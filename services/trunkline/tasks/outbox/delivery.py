@@ -8,12 +8,11 @@ from typing import Final
 from trunkline.core.backoff import backoff_s
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.journal import Journal
-from trunkline.journal.store import TaskRow, WebhookKey
+from trunkline.journal.store import LIVE_WEBHOOKS, TaskRow, WebhookKey
 from trunkline.tasks.outbox.webhook import (
     DEAD,
     DONE,
     IDLE,
-    LIVE,
     PENDING,
     WAITING,
     Webhook,
@@ -91,7 +90,7 @@ class WebhookDelivery:
     @property
     def is_over(self) -> bool:
         """True if the webhook is done or dead: only a replay sends more."""
-        return self.webhook.state not in LIVE
+        return self.webhook.state not in LIVE_WEBHOOKS
 
     def may_have_events(self) -> bool:
         """Return True unless it is certain that deliveries have examined all events of the task.

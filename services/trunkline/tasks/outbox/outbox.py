@@ -23,7 +23,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import is_allocated_id, parse_journal_id
 from trunkline.journal.journal import Journal
-from trunkline.journal.store import TaskRow, WebhookKey
+from trunkline.journal.store import LIVE_WEBHOOKS, TaskRow, WebhookKey
 from trunkline.journal.stored_tasks import StoredTasks
 from trunkline.observe.metrics import instruments
 from trunkline.observe.metrics.kinds import Reading
@@ -39,7 +39,6 @@ from trunkline.tasks.outbox.webhook import (
     ANY,
     DEAD,
     DONE,
-    LIVE,
     PENDING,
     WAITING,
     Config,
@@ -103,7 +102,7 @@ class Outbox:
         Raises:
             JournalUnavailableError: the journal can't be read.
         """
-        rows = await journal.webhooks.find(states=LIVE)
+        rows = await journal.webhooks.find(states=LIVE_WEBHOOKS)
         self._journals[journal.id] = _OpenJournal(journal)
         self._released.discard(journal.id)
         for row in reversed(rows):
@@ -270,10 +269,10 @@ class Outbox:
         else:
             finders = [opened.journal.webhooks.find for opened in self._journals.values()]
         for find in finders:
-            states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
+            states = (state,) if state in (DEAD, DONE) else LIVE_WEBHOOKS if state else ()
             # The current state of live webhooks is in memory, and the account is in the content of
             # a row, so rows are filtered here.
-            limit = None if states == LIVE or account else _LIST_LIMIT
+            limit = None if states == LIVE_WEBHOOKS or account else _LIST_LIMIT
             for row in await find(task_id=task_id, states=states, limit=limit):
                 webhook = self._current_view(from_row(row))
                 if account in ("", webhook.account) and (not state or webhook.state == state):

@@ -24,8 +24,6 @@ PENDING: Final = webhook_service_pb2.WEBHOOK_STATE_PENDING
 WAITING: Final = webhook_service_pb2.WEBHOOK_STATE_WAITING
 DEAD: Final = webhook_service_pb2.WEBHOOK_STATE_DEAD
 DONE: Final = webhook_service_pb2.WEBHOOK_STATE_DONE
-# The states in which deliveries may still follow.
-LIVE: Final = (IDLE, PENDING, WAITING)
 
 _CONFIG_BYTES: Final = 32 * 1024
 _ID_BYTES: Final = 512
