@@ -1,8 +1,10 @@
 """What every store gets from the package that opens SQLite files."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -117,3 +119,18 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     assert not is_sound(path)
     with pytest.raises(JournalUnavailableError, match="not a SQLite database"):
         Database(path, FIRST)
+
+
+def test_processes_that_open_a_new_file_at_once_all_have_it(tmp_path: Path) -> None:
+    openings = 4
+    with ThreadPoolExecutor(openings) as pool:
+        for number in range(100):
+            path, ready = tmp_path / f"{number}.db", Barrier(openings)
+
+            def open_file(path: Path, ready: Barrier) -> None:
+                ready.wait()
+                Database(path, FIRST).close()
+
+            for opened in [pool.submit(open_file, path, ready) for _ in range(openings)]:
+                opened.result()
+            assert read_notes(path) == []

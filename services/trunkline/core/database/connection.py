@@ -16,13 +16,14 @@ Synchronous: TypeAlias = Literal["off", "normal", "full"]
 without damage of the file (`normal`); a power failure (`full`), so that each commit waits for the
 disk."""
 
-# The time to wait for a lock of another process on a file, and on a file that is only read.
-_BUSY_S: Final = 5.0
+BUSY_S: Final = 5.0
+"""The seconds to wait for a lock of another process on a file."""
+# The same for a file that is only read.
 _READ_ONLY_BUSY_S: Final = 1.0
 
 
 def connect(
-    path: Path, *, busy_s: float = _BUSY_S, isolation_level: Literal["DEFERRED"] | None = None
+    path: Path, *, busy_s: float = BUSY_S, isolation_level: Literal["DEFERRED"] | None = None
 ) -> sqlite3.Connection:
     """Open a file for reading and writing.
 

@@ -4,18 +4,28 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import Final, ParamSpec, Self, TypeVar
 
-from trunkline.core.database.connection import Synchronous, connect, create_file, transaction
+from trunkline.core.database.connection import (
+    BUSY_S,
+    Synchronous,
+    connect,
+    create_file,
+    transaction,
+)
 from trunkline.core.database.errors import translate_errors
 from trunkline.core.database.lock import FileLock
 from trunkline.core.database.schema import Schema
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+# The pause before the next try to change the mode of a file.
+_RETRY_S: Final = 0.01
 
 
 class Database:
@@ -55,7 +65,7 @@ class Database:
                 self.connection: sqlite3.Connection = undo.enter_context(
                     contextlib.closing(connect(path))
                 )
-                self.connection.execute("PRAGMA journal_mode = WAL")
+                _use_wal(self.connection)
                 self.connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
                 self.connection.execute("PRAGMA foreign_keys = ON")
                 schema.prepare(self.connection, path)
@@ -100,3 +110,17 @@ class Database:
     def submit(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Begin a call in the file's own thread, which makes one at a time in their order."""
         return self._executor.submit(function, *args, **kwargs)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Keep a write-ahead log. Of processes that make this change at once, SQLite lets none wait."""
+    give_up_s = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return
