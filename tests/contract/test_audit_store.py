@@ -10,7 +10,7 @@ import pytest
 
 from harness.a2a.sse_client import PATIENCE_S
 from harness.journal.postgres_server import PostgresServer, new_database
-from harness.polling import poll
+from harness.polling import poll, wait_for
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.core.settings import Settings
 from trunkline.errors import JournalUnavailableError
@@ -135,7 +135,9 @@ async def test_old_records_are_deleted_also_if_nothing_is_recorded(tmp_path: Pat
         assert left == ["t-2"]
 
 
-async def test_a_restart_of_the_database_loses_and_repeats_no_record(tmp_path: Path) -> None:
+async def test_a_restart_of_the_database_loses_and_repeats_no_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server = PostgresServer()
     settings = Settings(data_dir=tmp_path, store=server.url)
     async with PostgresDatabase(server.url) as database:
@@ -145,7 +147,7 @@ async def test_a_restart_of_the_database_loses_and_repeats_no_record(tmp_path: P
                 log.record(Action.TASK_CANCEL, ANN, task=f"t-{number}")
                 if number == 450:
                     server.kill()
-                    await asyncio.sleep(0.5)
+                    await wait_for(lambda: "audit.not_written" in caplog.messages)
                     server.start()
         audit = PostgresAudit(database, size_bytes=MIB, age_s=DAY_S)
         assert await read_tasks(audit) == [f"t-{number}" for number in range(900)]

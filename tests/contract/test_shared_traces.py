@@ -12,6 +12,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from harness.a2a.sse_client import PATIENCE_S
 from harness.journal.postgres_server import PostgresServer, new_database
 from harness.logs import find_logged
+from harness.polling import wait_for
 from trunkline.core.json_values import read_member
 from trunkline.core.postgres import PostgresDatabase
 from trunkline.errors import TraceNotFoundError
@@ -86,7 +87,7 @@ async def test_each_registry_shows_the_spans_that_others_received(tmp_path: Path
 
 
 async def test_a_database_that_is_away_delays_nothing_and_spans_are_shared_later(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = PostgresServer()
     async with open_registry(server.url, tmp_path / "first.db") as first:
@@ -95,7 +96,7 @@ async def test_a_database_that_is_away_delays_nothing_and_spans_are_shared_later
         server.kill()
         first.add(spans(1, 2))
         assert len(first.get_trace(task_id="task-1")) == 2
-        await asyncio.sleep(1.0)
+        await wait_for(lambda: "traces.not_shared" in caplog.messages)
         server.start()
         async with open_registry(server.url, tmp_path / "second.db") as second:
             await wait_for_spans(second, 1, 2)

@@ -347,6 +347,7 @@ async def test_leases_do_not_end_while_the_database_is_frozen(
     async with asyncio.TaskGroup() as tasks:
         await asyncio.to_thread(server.freeze)
         finding = tasks.create_task(catalog.find_orphans())
+        # Longer than the lease. A frozen server reports nothing, so no event says that it is over.
         await asyncio.sleep(2.0)
         await asyncio.to_thread(server.thaw)
     assert "frozen" not in [orphan.name for orphan in finding.result()]
@@ -360,9 +361,11 @@ async def test_a_process_that_starts_after_an_outage_takes_no_journal_of_a_livin
 ) -> None:
     store = await catalog.open("alive")
     await store.renew_lease(0.5)
-    # Nobody reaches the database for longer than the lease.
-    await asyncio.sleep(0.8)
     async with PostgresDatabase(url) as database:
+        # Nobody has reached the database for far longer than the lease.
+        await database.fetch(
+            "UPDATE trunkline_lease_clock SET read_at = read_at - interval '1 hour'"
+        )
         fresh = PostgresCatalog(database)
         assert await fresh.find_orphans() == []
         for claim in (fresh.open, fresh.take_over):
@@ -625,7 +628,9 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(
     await store.close()
 
 
-async def test_a_server_without_free_connections_is_waited_for() -> None:
+async def test_a_server_without_free_connections_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = await asyncio.to_thread(
         PostgresServer, "fsync=off", "max_connections=8", "superuser_reserved_connections=0"
     )
@@ -650,7 +655,7 @@ async def test_a_server_without_free_connections_is_waited_for() -> None:
                 await ask()
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(fresh.wait_until_reachable())
-            await asyncio.sleep(0)
+            await wait_for(lambda: "database.awaited" in caplog.messages)
             assert not waiting.done()
             for each in others:
                 await each.close()

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import trunkline
 from harness.journal.postgres_server import new_database
 from harness.mesh.command_line import run_command
+from harness.polling import poll
 from trunkline.core.postgres import PostgresDatabase, Schema
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.postgres import PostgresCatalog
@@ -27,6 +29,12 @@ SECOND = Schema(
             "CREATE TABLE trunkline_second (name text PRIMARY KEY)",
         ],
     ],
+)
+
+# The locks of this database that somebody waits for.
+WAITING = (
+    "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+    "WHERE datname = current_database() AND NOT granted"
 )
 
 
@@ -132,8 +140,8 @@ async def test_a_change_waits_for_a_transaction_that_uses_the_table(url: str) ->
         async with asyncio.TaskGroup() as tasks, database.transaction() as connection:
             await connection.execute("INSERT INTO trunkline_first (name) VALUES ('a')")
             change = tasks.create_task(database.run(SECOND.migrate))
-            done, _ = await asyncio.wait([change], timeout=0.3)
-            assert not done
+            await poll(partial(database.fetch, WAITING))
+            assert not change.done()
         assert change.result() == SECOND.version
 
 

@@ -1,7 +1,7 @@
 """A host answers for tasks of journals that it does not have, from the store that hosts share."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -26,6 +26,7 @@ from trunkline.journal.artifacts.postgres import PostgresBlobStore
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog, PostgresReader
+from trunkline.journal.store import LeaseState
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox.webhook import Config, Webhook, to_row
 from trunkline.v1 import event_pb2, message_service_pb2, task_pb2, task_service_pb2
@@ -188,7 +189,9 @@ async def test_a_live_watch_is_left_to_the_owner(mesh: Mesh) -> None:
     await journal.close()
 
 
-async def test_a_stream_of_an_orphan_continues_exactly_at_the_next_owner(mesh: Mesh) -> None:
+async def test_a_stream_of_an_orphan_continues_exactly_at_the_next_owner(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = await mesh.open("gone")
     task_id = await begin_task(journal)
     await journal.close(for_takeover=True)
@@ -197,9 +200,21 @@ async def test_a_stream_of_an_orphan_continues_exactly_at_the_next_owner(mesh: M
     batches = aiter(watch)
     shown = await anext(batches)
     assert count(shown) == [1, 2]
+    searches = asyncio.Semaphore(0)
+    find_leases = PostgresReader.find_leases
+
+    async def find_and_count(
+        reader: PostgresReader, journal_ids: Collection[str]
+    ) -> dict[str, LeaseState]:
+        searches.release()
+        return await find_leases(reader, journal_ids)
+
+    monkeypatch.setattr(PostgresReader, "find_leases", find_and_count)
     async with asyncio.TaskGroup() as group:
         moved = group.create_task(wait_until_moved(batches))
-        await asyncio.sleep(2 * LEASE_S)
+        # A search that found a host would end the stream before the next search.
+        for _ in range(4):
+            await searches.acquire()
         assert not moved.done()
         taken = await mesh.open("gone", takes_over=True)
     last = parse_header(shown[-1])

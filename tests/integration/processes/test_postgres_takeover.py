@@ -14,6 +14,7 @@ from harness.mesh.command_line import COMMAND
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.processes import running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.polling import wait_for
 from trunkline.core.backoff import Backoff
 from trunkline.errors import JournalUnavailableError, TrunklineError
 from trunkline.tasks.lifecycle import TERMINAL, State
@@ -139,7 +140,7 @@ async def give_up(work: Awaitable[object]) -> None:
 
 
 async def test_a_host_that_starts_before_the_database_waits_for_it(
-    tmp_path: Path, server: PostgresServer
+    tmp_path: Path, server: PostgresServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "began").touch()
     async with (
@@ -152,7 +153,7 @@ async def test_a_host_that_starts_before_the_database_waits_for_it(
         await asyncio.to_thread(server.kill)
         async with asyncio.TaskGroup() as starts:
             starting = starts.create_task(agent.start())
-            await asyncio.sleep(LEASE_S)
+            await wait_for(lambda: "database.awaited" in capfd.readouterr().err)
             assert not starting.done()
             await asyncio.to_thread(server.start)
         assert texts(await mesh.ask("same", agent="teller")) == ["once upon a time"]

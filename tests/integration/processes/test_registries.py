@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -12,9 +12,11 @@ import httpx
 from harness.a2a.sse_client import call, user_message
 from harness.mesh.command_line import run_command
 from harness.mesh.host_processes import PATIENCE_S, QUICK
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
-from harness.polling import poll
+from harness.polling import poll, wait_for
 from trunkline.core.network import is_listening
+from trunkline.mesh.client import ChannelPool, RegistryClient
 
 REGISTRIES = ("registry", "registry-2")
 LATE = """
@@ -27,6 +29,8 @@ async def late(task):
 """
 # A new host is on the mesh within this time after it is ready.
 SEEN_S = 2.0
+# Every client of the load sends several of them.
+REQUESTS = 50
 
 
 @asynccontextmanager
@@ -87,19 +91,44 @@ async def load(services: Services) -> AsyncIterator[list[float]]:
         is_over.set()
 
 
+async def wait_for_requests(took: list[float]) -> None:
+    """Wait until many more requests of the load have succeeded."""
+    wanted = len(took) + REQUESTS
+    await wait_for(lambda: len(took) >= wanted)
+
+
+async def wait_for_agents(services: Services, registry: str) -> set[str]:
+    """Return the agents of a registry that came back empty, once a host has registered again."""
+    async with ChannelPool(mesh_credentials()) as channels:
+        client = RegistryClient(channels.get(services.address(registry)))
+        hosts = await poll(client.list_agents, lambda hosts: any(host.agents for host in hosts))
+    return {agent.card.name for host in hosts for agent in host.agents}
+
+
+async def wait_for_whole_list(services: Services, registry: str) -> None:
+    """Wait until a registry lets its watchers forget the hosts that have not registered at it."""
+    async with ChannelPool(mesh_credentials()) as channels, asyncio.timeout(PATIENCE_S):
+        client = RegistryClient(channels.get(services.address(registry)))
+        async with aclosing(client.watch_agents()) as responses:
+            async for response in responses:
+                if response.hosts and not response.is_partial:
+                    return
+    raise AssertionError(f"{registry} went away")
+
+
 async def test_no_request_fails_when_a_registry_dies_and_comes_back_empty(tmp_path: Path) -> None:
     async with two_registries(tmp_path) as services:
         for registry in REGISTRIES:
             async with load(services) as took:
                 await services.kill(registry)
-                await asyncio.sleep(1)
+                await wait_for_requests(took)
                 # Others come and go meanwhile.
                 await services.start("late", "agents", "--agent", "late:late")
                 await answered(services, "late", within_s=SEEN_S)
                 await services.terminate("late")
                 await services.restart(registry)
-                await asyncio.sleep(1)
-            assert len(took) > 20
+                assert await wait_for_agents(services, registry) == {"echo"}
+                await wait_for_requests(took)
         # What one registry alone knows suffices after it has come back.
         await services.kill("registry")
         await answered(services, within_s=SEEN_S)
@@ -110,11 +139,12 @@ async def test_a_mesh_goes_on_while_all_registries_are_away(tmp_path: Path) -> N
         async with load(services) as took:
             for registry in REGISTRIES:
                 await services.kill(registry)
-            # Longer than a lease, which nobody takes away now.
-            await asyncio.sleep(2 * float(QUICK["TRUNKLINE_LEASE_S"]))
+            # Longer than a lease, which nobody takes away now. What does not happen has no event.
+            await asyncio.sleep(1.5 * float(QUICK["TRUNKLINE_LEASE_S"]))
+            await wait_for_requests(took)
             await services.restart("registry-2")
-            await asyncio.sleep(2 * float(QUICK["TRUNKLINE_LEASE_S"]))
-        assert len(took) > 20
+            await wait_for_whole_list(services, "registry-2")
+            await wait_for_requests(took)
         await services.start("late", "agents", "--agent", "late:late")
         await answered(services, "late", within_s=SEEN_S)
         done = await run_command("agents", "--json", "--mesh", services.mesh_address)

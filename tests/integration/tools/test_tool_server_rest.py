@@ -49,14 +49,16 @@ async def test_an_idle_server_stops_and_the_next_call_starts_it() -> None:
 
 
 async def test_a_server_with_a_running_call_is_not_idle(tmp_path: Path) -> None:
-    async with running(awkward=awkward(trunkline=IDLE)) as adapter:
-        (server,) = adapter.list_servers()
+    servers = {name: awkward(trunkline=IDLE) for name in ("awkward", "other")}
+    async with running(**servers) as adapter:
+        (server,), (other,) = (adapter.list_servers([name]) for name in servers)
         async with asyncio.TaskGroup() as group:
             hanging = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
             await wait_for_file(tmp_path / "began")
             first = server.pid
-            # Far longer than the idle timeout.
-            await asyncio.sleep(4 * IDLE["idle_s"])
+            # A server that is used later, and only for a moment, is stopped meanwhile.
+            await call(adapter, "repeat", server="other", text="one")
+            await wait_until(adapter, lambda: other.pid is None)
             assert server.pid == first is not None
             hanging.cancel()
         await wait_until(adapter, lambda: server.pid is None)

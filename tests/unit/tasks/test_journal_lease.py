@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import NOTHING, define, finish, message
+from harness.polling import wait_for
 from trunkline.core.settings import Settings
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.journal import Journal
@@ -45,7 +46,7 @@ async def test_a_host_takes_no_work_between_the_end_of_its_lease_and_a_renewal(
     journal = FailingJournal(SqliteStore.open(tmp_path / "journal.db"), [])
     journal.problem = JournalUnavailableError("journal.db", "the disk is full")
     async with TaskHost(journal, [define(quiet)], settings=QUICK) as host:
-        await asyncio.sleep(QUICK.lease_s * 1.1)
+        await wait_for(lambda: not host.journals.primary.lease.is_renewed)
         with pytest.raises(JournalUnavailableError, match="its lease has ended"):
             await finish(host)
         journal.problem = None
@@ -61,11 +62,14 @@ async def test_a_host_takes_no_work_between_the_end_of_its_lease_and_a_renewal(
 
 async def test_a_late_renewal_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def busy(task: TaskContext) -> None:
-        # Block the event loop, so nothing else runs.
-        time.sleep(2 * QUICK.lease_s)  # noqa: ASYNC251
+        # Block the event loop, so that nothing renews the lease before it ends.
+        while host.journals.primary.lease.is_renewed:
+            time.sleep(0.01)  # noqa: ASYNC251
 
     journal = FailingJournal(SqliteStore.open(tmp_path / "journal.db"), [])
     async with TaskHost(journal, [define(busy)], settings=QUICK) as host:
+        # The lease has no end before its first renewal.
+        await journal.attempts.acquire()
         await finish(host)
         async with asyncio.timeout(30):
             while "host.lease_renewed_late" not in caplog.messages:
