@@ -12,6 +12,7 @@ from trunkline.core.postgres import PostgresDatabase
 from trunkline.journal.postgres import PostgresCatalog, PostgresReader
 from trunkline.journal.store import (
     AliasRecord,
+    ClaimedError,
     CommitGroup,
     JournalReader,
     JournalStore,
@@ -122,6 +123,21 @@ async def test_the_reader_finds_folds_aliases_and_webhooks_of_all_journals(
         assert await shared.reader.find_webhooks(task_id=task_id) == [webhook]
     assert len(await shared.reader.find_webhooks()) == 2
     assert await shared.reader.find_fold("unknown-task") is None
+
+
+async def test_an_alias_is_bound_once_over_all_journals(shared: SharedStore) -> None:
+    name = ("acme", "chosen")
+    await shared.first.commit(CommitGroup(aliases=[AliasRecord(*name, "first-1")]))
+    await shared.second.commit(CommitGroup(aliases=[AliasRecord(*name, "second-2", "first-1")]))
+    # The former journal has seen neither.
+    for outdated in ("", "first-1"):
+        with pytest.raises(ClaimedError):
+            await shared.first.commit(
+                CommitGroup(aliases=[AliasRecord(*name, "first-3", outdated)])
+            )
+    await shared.first.commit(CommitGroup(aliases=[AliasRecord(*name, "first-4", "second-2")]))
+    for reader in (shared.reader, shared.first, shared.second):
+        assert await reader.find_aliases([name]) == {name: "first-4"}
 
 
 async def test_a_list_has_the_tasks_of_all_journals_by_status_time(shared: SharedStore) -> None:

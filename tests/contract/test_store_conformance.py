@@ -452,7 +452,9 @@ DAY_NS = 24 * 60 * 60 * 1_000_000_000
 async def test_an_alias_refers_to_the_task_it_was_bound_to_last(reopenable: Reopenable) -> None:
     first, other = AliasRecord("acme", "mine", "t-1"), AliasRecord("", "mine", "t-2")
     await reopenable.store.commit(CommitGroup(aliases=[first, other]))
-    await reopenable.store.commit(CommitGroup(aliases=[replace(first, task_id="t-3")]))
+    await reopenable.store.commit(
+        CommitGroup(aliases=[replace(first, task_id="t-3", replaces="t-1")])
+    )
     async for store in reopenable.before_and_after_restart():
         assert await find_alias(store, "acme", "mine") == "t-3"
         assert await find_alias(store, "", "mine") == "t-2"

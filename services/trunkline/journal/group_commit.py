@@ -314,7 +314,7 @@ class CommitBuilder:
         if bound is not None and bound != pending.replaces:
             return bound
         self._aliases[name] = pending.task_id
-        self.group.aliases.append(AliasRecord(*name, pending.task_id))
+        self.group.aliases.append(AliasRecord(*name, pending.task_id, bound or ""))
         return pending.task_id
 
     def _write_webhook(self, pending: PendingWebhook) -> None:

@@ -131,6 +131,8 @@ class AliasRecord:
     account: str
     alias: str
     task_id: str
+    replaces: str = ""
+    """The task that it stood for until now, or "" if it is new."""
 
 
 AliasName: TypeAlias = tuple[str, str]

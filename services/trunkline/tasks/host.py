@@ -334,9 +334,10 @@ class TaskHost:
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Bind an id that a client chose to a task, which may not exist yet.
 
-        An alias that is already bound keeps its task, unless that task is `replaces`. It is
-        written to the journal that has it, or else to the task's journal. Returns the id of the
-        task that the alias is bound to afterwards.
+        An alias that is already bound keeps its task, unless that task is `replaces`. In files, it
+        is written to the journal that has it, or else to the task's journal. A database has it
+        once, whichever host writes it. Returns the id of the task that the alias is bound to
+        afterwards.
 
         Raises:
             InvalidArgumentError: the alias or the task's id is empty, or the alias is too long.
@@ -346,7 +347,11 @@ class TaskHost:
         """
         check_alias(alias, task_id)
         account = account or ANONYMOUS_ACCOUNT
-        host = await self._find_alias_host(account, alias) or self.journals.get(task_id)
+        if self.journals.stored is None:
+            host = await self._find_alias_host(account, alias) or self.journals.get(task_id)
+        else:
+            served = self.journals.hosts
+            host = served.get(parse_journal_id(task_id), self.journals.primary)
         host.lease.check()
         bound = host.journal.aliases.bind(account, alias, task_id, replaces=replaces)
         return await asyncio.shield(bound)

@@ -282,4 +282,5 @@ async def test_a_write_that_was_given_up_does_not_pass_for_a_later_one(
             proxy.cut_commit(b"accepted", is_stored=False)
             await store.accept([a_message("accepted")])
             for envelope_id in ("given-up", "accepted"):
-                assert await other.get("acme", envelope_id)
+                stored = await other.get("acme", envelope_id)
+                assert stored.envelope.envelope_id == envelope_id

@@ -87,14 +87,15 @@ class PostgresTasks:
         return StoredFold(row["snapshot"], row["epoch"], json.loads(row["forwarded"]))
 
     async def find_aliases(self, names: Collection[AliasName]) -> dict[AliasName, str]:
-        """Return the task ids that aliases are bound to; see `CommittedTasks`."""
+        """Return the task ids that aliases are bound to in any journal; see `CommittedTasks`."""
         query = (
             "SELECT account, alias, task_id FROM trunkline_aliases "
-            "JOIN unnest($2::text[], $3::text[]) AS n (a, b) ON account = a AND alias = b WHERE"
+            "JOIN unnest($1::text[], $2::text[]) AS n (a, b) ON account = a AND alias = b "
+            # Of an alias that two hosts bound at the same time, the later task counts.
+            "ORDER BY split_part(task_id, '-', 2)"
         )
         rows = await self._database.fetch(
-            " ".join((query, self._is_ours)),
-            self._journal_id,
+            query,
             [account for account, _ in names],
             [alias for _, alias in names],
         )

@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import astuple
 from typing import Final
 
 import asyncpg
@@ -79,6 +80,17 @@ _WRITE_TASKS: Final = (
 _IF_CLAIMED: Final = (
     "SELECT held, 1 / CASE WHEN (SELECT count(*) FROM claimed) = cardinality($25::text[]) "
     "THEN 1 ELSE 0 END FROM fence"
+)
+
+
+# An alias of another journal moves to this one. Divides by zero if it stands for another task.
+_BIND_ALIAS: Final = (
+    "WITH moved AS (UPDATE trunkline_aliases SET journal_id = $1, task_id = $4, unproven_ns = $6 "
+    "WHERE account = $2 AND alias = $3 AND task_id IN ($4, $5) RETURNING 1), "
+    "made AS (INSERT INTO trunkline_aliases (journal_id, account, alias, task_id, unproven_ns) "
+    "SELECT $1, $2, $3, $4, $6 WHERE NOT EXISTS "
+    "(SELECT 1 FROM trunkline_aliases WHERE account = $2 AND alias = $3) RETURNING 1) "
+    "SELECT 1 / (SELECT count(*) FROM (SELECT 1 FROM moved UNION ALL SELECT 1 FROM made) AS bound)"
 )
 
 
@@ -159,7 +171,8 @@ class PostgresStore(PostgresTasks):
             await self._writer.write(lambda connection, fence: commit(connection, fence, group))
         except JournalUnavailableError as error:
             claimed = (asyncpg.DivisionByZeroError, asyncpg.UniqueViolationError)
-            if group.created and isinstance(error.__cause__, claimed):
+            claims = group.created or group.aliases
+            if claims and isinstance(error.__cause__, claimed):
                 problem = "another submission has the same key or the same task id; try again"
                 raise ClaimedError(self._database.name, problem) from error
             raise
@@ -419,18 +432,9 @@ class PostgresStore(PostgresTasks):
         async with begin(connection):
             if not await self._commit(connection, fence, group):
                 return False
-            if group.aliases:
-                age_ns = self.clock.age_ns()
-                await connection.executemany(
-                    "INSERT INTO trunkline_aliases (journal_id, account, alias, task_id, "
-                    "unproven_ns) "
-                    "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (journal_id, account, alias) "
-                    "DO UPDATE SET task_id = excluded.task_id, unproven_ns = excluded.unproven_ns",
-                    [
-                        (self.id, record.account, record.alias, record.task_id, age_ns)
-                        for record in group.aliases
-                    ],
-                )
+            age_ns = self.clock.age_ns()
+            for record in group.aliases:
+                await connection.execute(_BIND_ALIAS, self.id, *astuple(record), age_ns)
             await self._write_webhooks(connection, group)
         return True
 
