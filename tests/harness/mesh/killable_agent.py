@@ -1,7 +1,9 @@
 """An agent in a separate process that a test can kill, on a mesh in this process."""
 
 import asyncio
-from contextlib import AsyncExitStack
+import signal
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +52,16 @@ class KillableAgent:
         assert self.process is not None
         self.process.terminate()
         assert await self.process.wait() == 0
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze it in a block."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     async def kill_and_start(self) -> None:
         """Kill it and start it again."""

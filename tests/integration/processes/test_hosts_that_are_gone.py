@@ -1,6 +1,7 @@
 """Two machines that share only a database: the tasks of a host that is killed are still shown."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -167,6 +168,22 @@ async def test_an_ended_task_of_a_killed_host_is_shown_in_each_version(tmp_path:
                 assert texts(rest) == texts(expected), name_of(spoken)
                 assert [each.id for each in rest] == [each.id for each in expected]
         assert (await machines.variant(SPOKEN[-1]).get("chosen")).text == WHOLE
+
+
+async def test_the_tasks_of_a_frozen_host_are_read_at_another_one(tmp_path: Path) -> None:
+    async with open_machines(tmp_path, first=ECHO, other=BUYER) as machines:
+        await machines.other.start()
+        first = machines.variant(SPOKEN[0])
+        task_id = (await first.send("hello")).task
+        directory = machines.mesh.bridged.mesh.directory
+
+        with machines.first.frozen():
+            began_s = time.monotonic()
+            assert (await first.get(task_id)).task == task_id
+            page = await list_mesh_tasks(directory, task_service_pb2.ListTasksRequest())
+            # Unanswered pings would show it after 15 s.
+            assert time.monotonic() - began_s < 7
+        assert [row.task_id for row in page.tasks] == [task_id]
 
 
 async def test_a_stream_of_a_killed_host_shows_all_of_its_task(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from trunkline.errors import PeerError, PeerUnavailableError
+from trunkline.errors import PeerError, PeerTimeoutError, PeerUnavailableError
 from trunkline.mesh.client.directory import Directory
 from trunkline.mesh.client.host import HostClient
 from trunkline.mesh.client.mesh_watch import journal_addresses
@@ -15,6 +15,8 @@ from trunkline.v1 import registry_service_pb2, snapshot_pb2
 logger = logging.getLogger(__name__)
 
 _PARALLEL_HOSTS: Final = 8
+# The time for an answer of a host that may be frozen, if another one can answer as well.
+_PATIENCE_S: Final = 2.0
 
 _Result = TypeVar("_Result")
 
@@ -42,12 +44,13 @@ async def query_task(
     """
     host = directory.get_task_host(task_id)
     try:
-        return await query(directory.client_at(host.address))
-    except PeerUnavailableError:
+        async with asyncio.timeout(_PATIENCE_S if host.store_id else None):
+            return await query(directory.client_at(host.address))
+    except (PeerUnavailableError, TimeoutError) as error:
         other = directory.choose_reader(task_id, besides=host)
-        if other is None:
+        if other is None and isinstance(error, PeerUnavailableError):
             raise
-    return await query(directory.client_at(other.address))
+    return await query(directory.client_at((other or host).address))
 
 
 async def fetch_task(
@@ -69,7 +72,8 @@ async def query_hosts(
     """Query every host that has a journal, or those of `hosts` that have one, several at once.
 
     With `one_per_store`, of the hosts that share a store only one is asked, or the next if it does
-    not answer. A host that can't be reached is left out, since the other hosts can still be shown.
+    not answer soon. A host that can't be reached is left out, since the other hosts can still be
+    shown.
 
     Raises:
         TrunklineError: a host refused the query.
@@ -82,8 +86,12 @@ async def query_hosts(
         failures: list[PeerError] = []
         async with slots:
             for address in addresses:
+                is_last = address == addresses[-1]
                 try:
-                    results.answers.append(await query(directory.client_at(address)))
+                    async with asyncio.timeout(None if is_last else _PATIENCE_S):
+                        results.answers.append(await query(directory.client_at(address)))
+                except TimeoutError:
+                    failures.append(PeerTimeoutError(address, "it does not answer"))
                 except PeerError as error:
                     extra = {"peer": address, "problem": str(error)}
                     logger.info("mesh.host_left_out", extra=extra)
