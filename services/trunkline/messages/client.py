@@ -8,7 +8,13 @@ from contextlib import aclosing
 from typing import Final, Protocol, TypeVar
 
 from trunkline.core.backoff import Backoff, RetryWindow
-from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
+from trunkline.errors import (
+    AgentCallError,
+    JournalUnavailableError,
+    PeerError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+)
 from trunkline.mesh.client.channels import MeshChannel
 from trunkline.mesh.client.methods import read_responses
 from trunkline.messages.addresses import is_user
@@ -25,6 +31,8 @@ SERVICE: Final = pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
 # A service that restarts is back in this time.
 _PATIENCE_S: Final = 10.0
+# A task that sends bears such an outage of the store.
+_STORE_S: Final = 600.0
 # Within this time a call goes to another process instead of one that died.
 _OTHERS_S: Final = 1.0
 _PAGE_SIZE: Final = 1000
@@ -67,13 +75,15 @@ class MessagingClient:
         """Send messages, all or none; they are stored when the call returns.
 
         `cause` is the message that the agent handles now. Repeating a message with its id is
-        harmless, and a service that can't be reached is called again for 10 seconds.
+        harmless, and a service that can't be reached is called again for 10 seconds. While the
+        store of messages is away, an agent's message is sent again for 10 minutes.
 
         Raises:
             InvalidArgumentError: a message is wrong.
             AgentNotFoundError: a recipient never was on the mesh.
             PermissionDeniedError: the policy forbids it.
             QueueFullError: too many deliveries wait.
+            JournalUnavailableError: the store of messages is away.
         """
         for envelope in envelopes:
             envelope.envelope_id = envelope.envelope_id or str(uuid.uuid4())
@@ -84,10 +94,17 @@ class MessagingClient:
             envelopes=envelopes,
             cause=cause,
         )
-        response = await self._call(
-            lambda stub: stub.SendEnvelopes(request), patience_s=_PATIENCE_S
-        )
-        return list(response.envelopes)
+        # A user's message is refused at once while the store is away. An agent's task waits for it.
+        window = RetryWindow(_STORE_S if self._agent else 0)
+        while True:
+            try:
+                response = await self._call(
+                    lambda stub: stub.SendEnvelopes(request), patience_s=_PATIENCE_S
+                )
+            except JournalUnavailableError as error:
+                await asyncio.sleep(window.next_pause_s(error))
+            else:
+                return list(response.envelopes)
 
     async def request(
         self, envelope: Envelope, *, timeout_s: float, cause: Envelope | None = None

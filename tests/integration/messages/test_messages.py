@@ -1,11 +1,13 @@
 """Messages between agents: handlers, recipients, promises and operations, on real servers."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -42,12 +44,14 @@ from trunkline.errors import (
     AgentCallError,
     AgentNotFoundError,
     InvalidArgumentError,
+    JournalUnavailableError,
     PeerTimeoutError,
     PermissionDeniedError,
 )
 from trunkline.mesh.client import ChannelPool, Directory, allocate_task_id
 from trunkline.messages.client import SERVICE, MessagingClient
 from trunkline.messages.conversion import build_envelope
+from trunkline.messages.sqlite_store import SqliteMessageStore
 from trunkline.messages.store import EnvelopeFilter, StoredEnvelope
 from trunkline.messages.types import EvaluationRequest, EvaluationResult, message_type
 from trunkline.observe.audit import audit_path, open_audit_log
@@ -621,3 +625,22 @@ async def test_a_call_goes_to_another_process_when_one_has_died(
         lambda known: known.hosts[-1].host_id == "died", timeout_s=PATIENCE_S
     )
     assert await call(client)
+
+
+@pytest.mark.parametrize("sender", ["", "teacher"])
+async def test_a_task_that_sends_waits_for_the_store_and_a_user_does_not(
+    mesh: MessageMesh, sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = SqliteMessageStore.accept
+    calls = itertools.count()
+
+    async def refuse_two(*args: Any, **options: Any) -> object:
+        if next(calls) < 2:
+            raise JournalUnavailableError("messages", "the disk is full")
+        return await accept(*args, **options)
+
+    monkeypatch.setattr(SqliteMessageStore, "accept", refuse_two)
+    client = mesh.client(agent=sender)
+    with nullcontext() if sender else pytest.raises(JournalUnavailableError):
+        await client.send([NOTE])
+    assert next(calls) == (3 if sender else 1)
