@@ -13,6 +13,8 @@ _Result = TypeVar("_Result")
 PATIENCE_S: Final = 30.0
 """The time for which callers wait for a store that is not available. A restart of a database, or a
 failover, takes seconds."""
+OUTAGE_S: Final = 600.0
+"""The time for which a running task waits for a store besides its journal, in seconds."""
 
 # Limits the exponent. More doublings exceed every pause.
 _MAX_DOUBLINGS: Final = 60

@@ -7,14 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Final, Protocol, TypeVar
 
-from trunkline.core.backoff import Backoff, RetryWindow
-from trunkline.errors import (
-    AgentCallError,
-    JournalUnavailableError,
-    PeerError,
-    PeerTimeoutError,
-    PeerUnavailableError,
-)
+from trunkline.core.backoff import OUTAGE_S, Backoff, RetryWindow, retry_while_unavailable
+from trunkline.errors import AgentCallError, PeerError, PeerTimeoutError, PeerUnavailableError
 from trunkline.mesh.client.channels import MeshChannel
 from trunkline.mesh.client.methods import read_responses
 from trunkline.messages.addresses import is_user
@@ -31,8 +25,6 @@ SERVICE: Final = pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
 # A service that restarts is back in this time.
 _PATIENCE_S: Final = 10.0
-# A task that sends bears such an outage of the store.
-_STORE_S: Final = 600.0
 # Within this time a call goes to another process instead of one that died.
 _OTHERS_S: Final = 1.0
 _PAGE_SIZE: Final = 1000
@@ -95,16 +87,11 @@ class MessagingClient:
             cause=cause,
         )
         # A user's message is refused at once while the store is away. An agent's task waits for it.
-        window = RetryWindow(_STORE_S if self._agent else 0)
-        while True:
-            try:
-                response = await self._call(
-                    lambda stub: stub.SendEnvelopes(request), patience_s=_PATIENCE_S
-                )
-            except JournalUnavailableError as error:
-                await asyncio.sleep(window.next_pause_s(error))
-            else:
-                return list(response.envelopes)
+        response = await retry_while_unavailable(
+            lambda: self._call(lambda stub: stub.SendEnvelopes(request), patience_s=_PATIENCE_S),
+            limit_s=OUTAGE_S if self._agent else 0,
+        )
+        return list(response.envelopes)
 
     async def request(
         self, envelope: Envelope, *, timeout_s: float, cause: Envelope | None = None

@@ -1,13 +1,16 @@
 """Counts the tokens of the models that a turn calls, for its request's limits and for budgets."""
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
+from trunkline.core.backoff import OUTAGE_S, PATIENCE_S, RetryWindow, retry_while_unavailable
 from trunkline.core.settings import ModelSettings
 from trunkline.core.storable_texts import check_texts
-from trunkline.errors import InvalidArgumentError
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError
 from trunkline.observe.metrics import instruments
 from trunkline.tasks.budgets import Budgets, ModelUsage
 from trunkline.tasks.task_tree import TaskTree
@@ -40,7 +43,7 @@ class UsageMeter:
         return self.budgets is not None or self.tree.limits_models
 
     async def check(self, model: str) -> None:
-        """Check that a model may be called.
+        """Check that a model may be called. Waits for the usage as the turn waits for its journal.
 
         Raises:
             TreeLimitError: the limits of the request leave no tokens, or no money.
@@ -50,14 +53,22 @@ class UsageMeter:
         with self._lock:
             self.tree.check_model_call()
         if self.budgets is not None:
-            await self.budgets.check(self.account, self.caller, model)
+            check = partial(self.budgets.check, self.account, self.caller, model)
+            await retry_while_unavailable(check, limit_s=OUTAGE_S)
 
     def check_blocking(self, model: str) -> None:
         """Check that a model may be called, as `check` does, from a thread."""
         with self._lock:
             self.tree.check_model_call()
-        if self.budgets is not None:
-            self.budgets.check_blocking(self.account, self.caller, model)
+        # Shorter, because nothing ends the wait of a thread.
+        window = RetryWindow(PATIENCE_S)
+        while self.budgets is not None:
+            try:
+                self.budgets.check_blocking(self.account, self.caller, model)
+            except JournalUnavailableError as error:
+                time.sleep(window.next_pause_s(error))
+            else:
+                return
 
     def report(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
         """Count the tokens of a model that the agent called by another client than the mesh's.

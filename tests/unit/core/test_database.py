@@ -124,7 +124,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
 def test_processes_that_open_a_new_file_at_once_all_have_it(tmp_path: Path) -> None:
     openings = 4
     with ThreadPoolExecutor(openings) as pool:
-        for number in range(100):
+        for number in range(30):
             path, ready = tmp_path / f"{number}.db", Barrier(openings)
 
             def open_file(path: Path, ready: Barrier) -> None:

@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -59,9 +60,10 @@ def options(valkey: ValkeyServer) -> MessagingSettings:
 @pytest.fixture
 def opened(options: MessagingSettings) -> OpenStore:
     def open_one(
-        *, keyring: Keyring | None = None
+        *, keyring: Keyring | None = None, lease_s: float = LEASE_S
     ) -> AbstractAsyncContextManager[RedisMessageStore]:
-        return RedisMessageStore.open(options, keyring=keyring)
+        settings = replace(options, lease_s=lease_s)
+        return RedisMessageStore.open(settings, keyring=keyring)
 
     return open_one
 
@@ -173,7 +175,8 @@ async def test_entries_are_pending_until_their_delivery_ends(
     opened: OpenStore, valkey: ValkeyServer, options: MessagingSettings
 ) -> None:
     prefix = key_prefix(options)
-    async with opened() as store, Redis.from_url(valkey.url) as client:
+    # A busy machine must not end the lease.
+    async with opened(lease_s=30.0) as store, Redis.from_url(valkey.url) as client:
         await store.accept([a_message("letter")])
         delivery = await Feed(store).take()
         stream = f"{prefix}:deliveries:{delivery.grant.partition}"

@@ -1,8 +1,10 @@
 """Budgets of tokens and cost per account, key and model, in days and months of UTC."""
 
+import asyncio
+import itertools
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,12 +13,14 @@ import pytest
 
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.logs import find_logged
-from trunkline.core.settings import Budget, LimitSettings
+from trunkline.core.settings import Budget, LimitSettings, TreeSettings
 from trunkline.core.settings.limits import AccountLimitSettings
 from trunkline.errors import JournalUnavailableError, LimitExceededError
 from trunkline.tasks.budgets import Budgets, ModelUsage, end_of_period
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.task_tree import TaskTree
+from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.usage_store import (
     SqliteUsageStore,
     Subject,
@@ -25,7 +29,7 @@ from trunkline.tasks.usage_store import (
     list_usage,
     usage_path,
 )
-from trunkline.v1 import message_service_pb2
+from trunkline.v1 import message_service_pb2, snapshot_pb2
 
 EVENING = datetime(2026, 1, 31, 23, 0, 0, 500_000, tzinfo=UTC)
 NEXT_DAY = datetime(2026, 2, 1, 0, 0, 0, tzinfo=UTC)
@@ -235,6 +239,29 @@ async def test_usage_that_can_not_be_written_is_logged_and_checks_fail(
         await budgets.check("acme", "ann")
     budgets.close()
     assert "budget.not_recorded" in [record.message for record in caplog.records]
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_a_running_turn_waits_for_the_usage(
+    opening: OpenBudgets, monkeypatch: pytest.MonkeyPatch, *, in_thread: bool
+) -> None:
+    budgets = opening(LimitSettings(day_tokens=5))
+    use(budgets, 5)
+    read = SqliteUsageStore.read
+    calls = itertools.count()
+
+    def fail_twice(store: SqliteUsageStore, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
+        if next(calls) < 2:
+            raise JournalUnavailableError("usage", "the disk is full")
+        return read(store, keys)
+
+    monkeypatch.setattr(SqliteUsageStore, "read", fail_twice)
+    task = snapshot_pb2.TaskSnapshot(agent="tested")
+    meter = UsageMeter(TaskTree(task, task, TreeSettings()), "acme", "ann", budgets)
+    check = asyncio.to_thread(meter.check_blocking, MODEL) if in_thread else meter.check(MODEL)
+    with pytest.raises(LimitExceededError):
+        await check
+    assert next(calls) == 3
 
 
 async def test_no_turn_begins_without_a_budget(open_host: OpenHost, opening: OpenBudgets) -> None:
