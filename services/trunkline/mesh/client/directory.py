@@ -521,18 +521,16 @@ class Directory:
             group.sort(key=self._is_refused)
         return list(groups.values())
 
-    def choose_reader(
-        self, task_id: str, *, besides: registry_service_pb2.Host | None = None
-    ) -> registry_service_pb2.Host | None:
+    def choose_reader(self, task_id: str, *, besides: str = "") -> registry_service_pb2.Host | None:
         """Return a host that can read a task from its store, if there is one.
 
-        It is the less loaded of two random hosts, without `besides`. Prefer those with the agents
-        of the task's last host, because they can continue its tasks.
+        It is the less loaded of two random hosts, none at the address `besides`. Prefer those with
+        the agents of the task's last host, because they can continue its tasks.
         """
         readers = [
             host
             for host in self.hosts
-            if host.store_id and host != besides and not self._is_refused(host)
+            if host.store_id and host.address != besides and not self._is_refused(host)
         ]
         last = self._journals.get(parse_journal_id(task_id))
         if last is not None:

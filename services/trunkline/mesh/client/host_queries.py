@@ -47,7 +47,7 @@ async def query_task(
         async with asyncio.timeout(_PATIENCE_S if host.store_id else None):
             return await query(directory.client_at(host.address))
     except (PeerUnavailableError, TimeoutError) as error:
-        other = directory.choose_reader(task_id, besides=host)
+        other = directory.choose_reader(task_id, besides=host.address)
         if other is None and isinstance(error, PeerUnavailableError):
             raise
     return await query(directory.client_at((other or host).address))
@@ -93,14 +93,14 @@ async def query_hosts(
                 except TimeoutError:
                     failures.append(PeerTimeoutError(address, "it does not answer"))
                 except PeerError as error:
-                    extra = {"peer": address, "problem": str(error)}
-                    logger.info("mesh.host_left_out", extra=extra)
                     failures.append(error)
                 except Exception as error:  # noqa: BLE001  a TaskGroup would wrap it
                     refusals.append(error)
                     return
                 else:
                     return
+                extra = {"peer": address, "problem": str(failures[-1])}
+                logger.info("mesh.host_left_out", extra=extra)
         results.failures += failures[:1]
 
     asked = directory.hosts if hosts is None else hosts

@@ -86,7 +86,7 @@ class ScriptedDirectory:
     def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
         return self.choose_host("tested")
 
-    def choose_reader(self, task_id: str, *, besides: object = None) -> None:
+    def choose_reader(self, task_id: str, *, besides: str = "") -> None:
         return None
 
     @asynccontextmanager
