@@ -35,7 +35,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
     """Serve the bridge in this process, and nothing else.
 
     Raises:
-        ConfigurationError: the address can't be listened on.
+        ConfigurationError: the address can't be listened on, or the database refuses the settings.
     """
     check_addresses(settings)
     async with AsyncExitStack() as stack:
@@ -46,7 +46,10 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         directory = await stack.enter_async_context(Directory(channels, *settings.mesh.addresses))
-        database = await stack.enter_async_context(open_database(settings, waits=False))
+        # Without a secret of its own, the bridge needs the stored one before its first webhook.
+        database = await stack.enter_async_context(
+            open_database(settings, waits=not settings.webhook_secret)
+        )
         files = find_small_files(settings, database)
         secret = settings.webhook_secret or await load_secret(settings, files)
         if not secret:

@@ -107,6 +107,33 @@ async def test_a_mesh_moves_to_a_database_and_back_with_running_and_ended_tasks(
             assert await end_of(mesh, task_id) == "once upon a time"
 
 
+async def test_a_database_is_copied_after_its_mesh_was_killed_and_not_before(
+    tmp_path: Path,
+) -> None:
+    async with (
+        new_database() as url,
+        open_small_mesh(tmp_path, lease_s=LEASE_S) as mesh,
+        AsyncExitStack() as stack,
+        PostgresDatabase(url) as database,
+    ):
+        variables = {
+            "TELLER_FOLDER": str(tmp_path),
+            "TRUNKLINE_LEASE_S": str(LEASE_S),
+            "TRUNKLINE_STORE": url,
+        }
+        folder = tmp_path / "machine"
+        agent = KillableAgent(mesh, "teller", SERVE, folder, stack, TESTS, variables)
+        await agent.start()
+        await migrate(database)
+        refused = await run("copy", url, str(tmp_path / "refused"))
+        assert "is in use by " in refused.err
+        assert "stop the mesh first" in refused.err
+        assert not (tmp_path / "refused").exists()
+        await agent.kill()
+        copied = await run("copy", url, str(tmp_path / "copied"))
+        assert copied.exit == 0, copied.err
+
+
 async def test_everything_in_a_data_directory_is_in_the_database_and_back(tmp_path: Path) -> None:
     folder, back = tmp_path / "data", tmp_path / "back"
     await make_full_folder(folder)

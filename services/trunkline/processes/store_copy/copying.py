@@ -1,5 +1,6 @@
 """Copies a store between a data directory and a database; see `tables` for what is where."""
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
 _ROWS: Final = 200
 _VERSIONS: Final = "versions.json"
 _LEASE_S: Final = 10.0
+_LOOKS_PER_LEASE: Final = 8
 _SELECT_JOURNALS: Final = (
     "SELECT journal_id, name, epoch, time_ns, "
     "(extract(epoch FROM now() - created) * 1000000000)::bigint AS age_ns "
@@ -514,13 +516,27 @@ async def _require_empty(
 
 
 async def _require_no_leases(database: PostgresDatabase) -> None:
+    """Wait until the leases of killed hosts have ended; refuse if a host renews one meanwhile."""
+    first: dict[str, tuple[str, float]] = {}
+    while held := await _read_leases(database):
+        current = {row["journal_id"]: (row["host"], row["until_s"]) for row in held}
+        first = first or current
+        for journal_id, (host, until_s) in current.items():
+            if first.get(journal_id) != (host, until_s):
+                problem = f"is in use by {host}; stop the mesh first"
+                raise ConfigurationError(database.name, problem)
+        # The clock stands still without readers, and a look moves it on by a quarter of the
+        # shortest lease at most. With longer pauses it would fall behind.
+        await asyncio.sleep(min(row["lease_s"] for row in held) / _LOOKS_PER_LEASE)
+
+
+async def _read_leases(database: PostgresDatabase) -> "list[asyncpg.Record]":
     now_s = await read_lease_clock(database)
-    rows = await database.fetch(
-        "SELECT host FROM trunkline_leases WHERE host <> '' AND until_s > $1 LIMIT 1", now_s
+    return await database.fetch(
+        "SELECT journal_id, host, until_s, lease_s FROM trunkline_leases "
+        "WHERE host <> '' AND until_s > $1",
+        now_s,
     )
-    if rows:
-        problem = f"is in use by {rows[0]['host']}; stop the mesh first"
-        raise ConfigurationError(database.name, problem)
 
 
 @asynccontextmanager
