@@ -114,7 +114,6 @@ async def test_a_database_is_copied_after_its_mesh_was_killed_and_not_before(
         new_database() as url,
         open_small_mesh(tmp_path, lease_s=LEASE_S) as mesh,
         AsyncExitStack() as stack,
-        PostgresDatabase(url) as database,
     ):
         variables = {
             "TELLER_FOLDER": str(tmp_path),
@@ -124,7 +123,6 @@ async def test_a_database_is_copied_after_its_mesh_was_killed_and_not_before(
         folder = tmp_path / "machine"
         agent = KillableAgent(mesh, "teller", SERVE, folder, stack, TESTS, variables)
         await agent.start()
-        await migrate(database)
         refused = await run("copy", url, str(tmp_path / "refused"))
         assert "is in use by " in refused.err
         assert "stop the mesh first" in refused.err
@@ -132,6 +130,33 @@ async def test_a_database_is_copied_after_its_mesh_was_killed_and_not_before(
         await agent.kill()
         copied = await run("copy", url, str(tmp_path / "copied"))
         assert copied.exit == 0, copied.err
+
+
+async def test_parts_that_a_mesh_has_not_used_yet_have_no_tables_and_need_none(
+    tmp_path: Path,
+) -> None:
+    copies = [tmp_path / "backup", tmp_path / "copied"]
+    async with new_database() as url, new_database() as other:
+        nothing = await run("check", store=url)
+        assert "has no tables of this version of journals, " in nothing.err
+        async with PostgresDatabase(url) as database:
+            await PostgresFiles(database).write("workflows/a/1.json", b"{}")
+            without_journals = await run("check", store=url)
+            assert without_journals.out == "the database: no journals here\n"
+            await (await PostgresCatalog(database).open("maker")).close()
+            parts = await database.fetch("SELECT part FROM trunkline_schema ORDER BY part")
+        checked = await run("check", store=url)
+        backed_up = await run("backup", str(copies[0]), store=url)
+        copied = await run("copy", url, str(copies[1]))
+        restored = await run("restore", str(copies[0]), store=other)
+        for done in (checked, backed_up, copied, restored):
+            assert done.exit == 0, done.err
+        assert [part for (part,) in parts] == ["journals", "small_files"]
+        async with PostgresDatabase(other) as database:
+            assert await PostgresFiles(database).read("workflows/a/1.json") == b"{}"
+    assert checked.out == "maker: ok, 0 tasks, 0 events\n"
+    for folder in copies:
+        assert "maker.db: ok" in (await run("check", "--data", str(folder))).out
 
 
 async def test_everything_in_a_data_directory_is_in_the_database_and_back(tmp_path: Path) -> None:
