@@ -68,7 +68,7 @@ async def test_every_process_waits_for_a_database_that_is_away_when_it_starts(
         finally:
             await asyncio.to_thread(server.start)
         for process in processes:
-            await read_line(process, "ready ")
+            assert await read_line(process, "ready ")
 
 
 async def test_a_bridge_with_a_secret_of_its_own_starts_while_the_database_is_away(
@@ -87,7 +87,7 @@ async def test_a_bridge_with_a_secret_of_its_own_starts_while_the_database_is_aw
             registry = await start(stack, tmp_path, SERVICES["registry"], without_store)
             await read_line(registry, "ready ")
             bridge = await start(stack, tmp_path, SERVICES["bridge"], variables)
-            await read_line(bridge, "ready ")
+            assert (await read_line(bridge, "ready "))["http"]
     finally:
         await asyncio.to_thread(server.start)
 
