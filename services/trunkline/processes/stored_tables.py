@@ -1,13 +1,11 @@
 """All tables of a mesh in PostgreSQL, and their change by `trunkline data migrate`."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from trunkline.conversations.postgres import CONVERSATIONS
-from trunkline.core.postgres import Connection, PostgresDatabase, Schema
+from trunkline.core.postgres import PostgresDatabase, Schema
 from trunkline.core.postgres.document_tables import DOCUMENTS
 from trunkline.core.postgres.small_files import SMALL_FILES
 from trunkline.errors import JournalUnavailableError
@@ -54,22 +52,11 @@ async def plan_migrations(database: PostgresDatabase) -> list[Migration]:
         JournalUnavailableError: a later version of trunkline has changed the tables, or the
             database can't be reached.
     """
-    return await database.run(partial(plan_on_connection, name=database.name))
-
-
-async def plan_on_connection(connection: Connection, *, name: str) -> list[Migration]:
-    """Return the change that each store needs, in the transaction of a connection.
-
-    `name` is the database, for people.
-
-    Raises:
-        JournalUnavailableError: a later version of trunkline has changed the tables.
-    """
     migrations: list[Migration] = []
     for schema in SCHEMAS:
-        version = await schema.read_version(connection)
+        version = await database.run(schema.read_version)
         if problem := schema.find_problem(version):
-            raise JournalUnavailableError(name, problem)
+            raise JournalUnavailableError(database.name, problem)
         script = schema.build_script(version)
         migrations.append(Migration(schema.part, version, schema.version, script))
     return migrations
@@ -99,8 +86,8 @@ def list_filled_tables() -> frozenset[str]:
     return frozenset(match[1] for match in found if match)
 
 
-def list_tables(schemas: Iterable[Schema] = SCHEMAS) -> list[str]:
-    """Return the names of the tables of stores, of all by default, in the order of creation."""
-    statements = [text for schema in schemas for step in schema.steps for text in step]
+def list_tables() -> list[str]:
+    """Return the names of the tables of all stores, in the order of their creation."""
+    statements = [text for schema in SCHEMAS for step in schema.steps for text in step]
     found = (_CREATES.match(text) for text in statements)
     return [match[1] for match in found if match]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +72,7 @@ from trunkline.processes.stored_tables import (
     list_filled_tables,
     list_tables,
     migrate,
-    plan_on_connection,
+    plan_migrations,
 )
 
 if TYPE_CHECKING:
@@ -221,19 +221,18 @@ async def copy_to_folder(
         JournalUnavailableError: the database can't be read, the folder can't be written, or the
             copy differs.
     """
+    await _require_version(database)
     if must_be_stopped:
         await _require_no_leases(database)
     report = CopyReport()
     async with _snapshot(database) as connection:
-        missing = await _find_missing_tables(database, connection)
-        for row in await _list_journals(connection, missing):
-            await _copy_journal_out(database, connection, row, folder, report, bucket, missing)
+        for row in await connection.fetch(_SELECT_JOURNALS):
+            await _copy_journal_out(database, connection, row, folder, report, bucket)
         for file in SHARED_FILES:
             with _create(folder / file.path, file.schema) as copy:
-                tables = [table for table in file.tables if table.postgres not in missing]
-                await _copy_tables(tables, _Database(connection), _File(copy), report)
-        await _copy_small_files_out(connection, folder, report, missing)
-        await _copy_others_out(connection, folder, report, missing)
+                await _copy_tables(file.tables, _Database(connection), _File(copy), report)
+        await _copy_small_files_out(connection, folder, report)
+        await _copy_others_out(connection, folder, report)
     return report
 
 
@@ -248,13 +247,13 @@ async def check_journals(
         ConfigurationError: the tables have another version.
         JournalUnavailableError: the database can't be read, or a copy differs.
     """
+    await _require_version(database)
     async with _snapshot(database) as connection:
-        missing = await _find_missing_tables(database, connection)
-        for row in await _list_journals(connection, missing):
+        for row in await connection.fetch(_SELECT_JOURNALS):
             with TemporaryDirectory(prefix="trunkline-check-") as folder:
                 report = CopyReport()
                 path = await _copy_journal_out(
-                    database, connection, row, Path(folder), report, bucket, missing
+                    database, connection, row, Path(folder), report, bucket
                 )
                 yield path, report.damage
 
@@ -294,14 +293,13 @@ async def copy_to_database(
     return report
 
 
-async def _copy_journal_out(  # noqa: PLR0913  The source, the target and what is between them.
+async def _copy_journal_out(
     database: PostgresDatabase,
     connection: "asyncpg.Connection[asyncpg.Record]",
     journal: "asyncpg.Record",
     folder: Path,
     report: CopyReport,
     bucket: "ObjectBucket | None",
-    missing: Set[str],
 ) -> Path:
     """Copy a journal with its checkpoints and files to new files of a folder; return its path."""
     path = folder / JOURNAL_FOLDER / f"{journal['name']}.db"
@@ -311,11 +309,7 @@ async def _copy_journal_out(  # noqa: PLR0913  The source, the target and what i
         create_copy(copy, path, journal["journal_id"], journal["epoch"], reading)
         await _copy_tables(JOURNAL_TABLES, source, _File(copy), report)
     with _create(checkpoint_path(path), CHECKPOINTS) as copy:
-        tables = [table for table in CHECKPOINT_COPIES if table.postgres not in missing]
-        await _copy_tables(tables, source, _File(copy), report)
-    report.journals += 1
-    if "trunkline_blobs" in missing:
-        return path
+        await _copy_tables(CHECKPOINT_COPIES, source, _File(copy), report)
     blobs = PostgresBlobStore(database, journal["journal_id"], 0, bucket=bucket)
     target = FolderBlobStore(blob_folder(path))
     for row in await connection.fetch(
@@ -340,6 +334,7 @@ async def _copy_journal_out(  # noqa: PLR0913  The source, the target and what i
             continue
         report.files += 1
         report.file_bytes += blob.size_bytes
+    report.journals += 1
     return path
 
 
@@ -437,15 +432,10 @@ async def _check_content(
 
 
 async def _copy_small_files_out(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-    folder: Path,
-    report: CopyReport,
-    missing: Set[str],
+    connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     for kind, root, names in _SMALL_FILES:
         create_private_data_folder(folder / root)
-        if "trunkline_small_files" in missing:
-            continue
         for path, content in await connection.fetch(SELECT_SMALL_FILES, names):
             write_private_file(folder / root / path, content)
             report.add(kind, 1)
@@ -467,19 +457,13 @@ async def _copy_small_files_in(
 
 
 async def _copy_others_out(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-    folder: Path,
-    report: CopyReport,
-    missing: Set[str],
+    connection: "asyncpg.Connection[asyncpg.Record]", folder: Path, report: CopyReport
 ) -> None:
     """Copy the tables that have no file in a data directory, each in PostgreSQL's form."""
     others = folder / DATABASE_FOLDER
-    existing = [schema for schema in SCHEMAS if missing.isdisjoint(list_tables([schema]))]
-    versions = json.dumps({schema.part: schema.version for schema in existing})
+    versions = json.dumps({schema.part: schema.version for schema in SCHEMAS})
     (others / _VERSIONS).write_text(versions)
     for table, query in _select_others().items():
-        if table in missing:
-            continue
         with (others / table).open("xb") as file:
             tag = await connection.copy_from_query(query, output=file, format="binary")
         count = int(tag.split()[-1])
@@ -495,14 +479,10 @@ async def _copy_others_in(
         return
     versions = json.loads((others / _VERSIONS).read_text())
     ours = {schema.part: schema.version for schema in SCHEMAS}
-    if not versions.items() <= ours.items():
+    if versions != ours:
         problem = f"has tables of the versions {versions}, and this program of {ours}; restore it "
         raise ConfigurationError(str(others), f"{problem}with the program that made it")
-    # The database of the copy had no tables of these parts yet.
-    missing = list_tables([schema for schema in SCHEMAS if schema.part not in versions])
     for table in _select_others():
-        if table in missing:
-            continue
         # Some tables have a first row from their creation.
         if table not in OTHERS:
             await connection.execute(" ".join(("DELETE FROM", table)))
@@ -520,32 +500,15 @@ def _select_others() -> dict[str, str]:
     return {**others, "trunkline_small_files": SELECT_OTHER_SMALL_FILES}
 
 
-async def _find_missing_tables(
-    database: PostgresDatabase, connection: "asyncpg.Connection[asyncpg.Record]"
-) -> frozenset[str]:
-    """Return the tables of parts that no process of the mesh has used yet.
-
-    Raises:
-        ConfigurationError: tables are of another version, or there are none of any part.
-    """
-    plan = await plan_on_connection(connection, name=database.name)
-    missing = {each.part for each in plan if each.before == 0}
-    # A database without any part is more likely another one than that of a mesh.
-    behind = [
-        each.part for each in plan if each.script and (each.before or len(missing) == len(plan))
-    ]
-    if behind:
+async def _require_version(database: PostgresDatabase) -> None:
+    """Check the versions of the tables, and create those of parts that no process has used yet."""
+    plan = await plan_migrations(database)
+    # A database without any part is more likely the wrong one.
+    is_empty = not any(each.before for each in plan)
+    if behind := [each.part for each in plan if each.script and (each.before or is_empty)]:
         problem = f"has no tables of this version of {', '.join(behind)}; run "
         raise ConfigurationError(database.name, f"{problem}`trunkline data migrate`")
-    return frozenset(list_tables([schema for schema in SCHEMAS if schema.part in missing]))
-
-
-async def _list_journals(
-    connection: "asyncpg.Connection[asyncpg.Record]", missing: Set[str]
-) -> "list[asyncpg.Record]":
-    if "trunkline_journals" in missing:
-        return []
-    return await connection.fetch(_SELECT_JOURNALS)
+    await migrate(database)
 
 
 async def _require_empty(
@@ -559,9 +522,6 @@ async def _require_empty(
 
 async def _require_no_leases(database: PostgresDatabase) -> None:
     """Wait until the leases of killed hosts have ended; refuse if a host renews one meanwhile."""
-    async with _snapshot(database) as connection:
-        if "trunkline_leases" in await _find_missing_tables(database, connection):
-            return
     first: dict[str, tuple[str, float]] = {}
     while held := await _read_leases(database):
         current = {row["journal_id"]: (row["host"], row["until_s"]) for row in held}
