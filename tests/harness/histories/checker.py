@@ -7,7 +7,7 @@ task write different texts.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
@@ -62,17 +62,30 @@ class Cursor(NamedTuple):
 Violations: TypeAlias = Iterator[Violation]
 
 
-def check(history: Sequence[Record], bounds: Bounds) -> list[Violation]:
-    """Return all violations in a history of one run, which is sorted by time."""
-    run = _Run(history, bounds)
+def check(
+    history: Sequence[Record], bounds: Bounds, *, in_doubt: Collection[str] = ()
+) -> list[Violation]:
+    """Return all violations in a history of one run, which is sorted by time.
+
+    The network may deliver messages that are `in_doubt` since earlier runs.
+    """
+    run = _Run(history, bounds, in_doubt)
     return [violation for rule in _RULES for violation in rule(run)]
+
+
+def find_in_doubt(history: Sequence[Record], bounds: Bounds) -> frozenset[str]:
+    """Return the messages of which no client knows whether they made a task."""
+    return frozenset(_Run(history, bounds).unacknowledged)
 
 
 class _Run:
     """A history, sorted out once for all rules."""
 
-    def __init__(self, history: Sequence[Record], bounds: Bounds) -> None:
+    def __init__(
+        self, history: Sequence[Record], bounds: Bounds, in_doubt: Collection[str] = ()
+    ) -> None:
         self.bounds = bounds
+        self.in_doubt = in_doubt
         self.history = history
         self.invoked: dict[int, Record] = {}
         self.first: dict[str, Record] = {}
@@ -96,6 +109,8 @@ class _Run:
         self.calm_at = max((until for _, until in self.faults), default=0.0)
         """The end of the last fault."""
         self.tasks = self._sort_tasks()
+        acknowledged = {message for task in self.tasks.values() for message in task.messages}
+        self.unacknowledged: set[str] = self.first.keys() - acknowledged
 
     def _sort_tasks(self) -> dict[str, "_Task"]:
         tasks: dict[str, _Task] = {}
@@ -346,7 +361,12 @@ def _check_submissions(run: _Run) -> Violations:
 
 def _check_lists(run: _Run) -> Violations:
     """A list after the end has all tasks, and no other."""
-    acknowledged = {message for task in run.tasks.values() for message in task.messages}
+    late = {
+        effect.task
+        for effects in run.effects.values()
+        for effect in effects
+        if effect.message in run.in_doubt
+    }
     ends = [task.end.at if task.end else float("inf") for task in run.tasks.values()]
     for answer in run.answers.values():
         is_late = run.invoked[answer.number].at > max([run.calm_at, *ends])
@@ -354,8 +374,8 @@ def _check_lists(run: _Run) -> Violations:
             continue
         for task_id in run.tasks.keys() - set(answer.listed):
             yield Violation("one truth", task_id, "it is in no list", answer.at)
-        unknown = set(answer.listed) - run.tasks.keys()
-        if len(unknown) > len(run.first.keys() - acknowledged):
+        unknown = set(answer.listed) - run.tasks.keys() - late
+        if len(unknown) > len(run.unacknowledged):
             words = f"of {len(unknown)} listed tasks nobody knows the message"
             yield Violation("submit once", min(unknown), words, answer.at)
         if len(set(answer.listed)) != len(answer.listed):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.histories import clients
-from harness.histories.checker import Bounds, Violation, check
+from harness.histories.checker import Bounds, Violation, check, find_in_doubt
 from harness.histories.database import Database
 from harness.histories.faults import Fault, FaultKind
 from harness.histories.history import HistoryFile, Kind, Record, now, read_history, write_history
@@ -66,6 +66,7 @@ class Trial:
         self._folder = folder
         self._effects = effects
         self._bounds = bounds
+        self._in_doubt: frozenset[str] = frozenset()
 
     async def run(self, name: str, faults: Sequence[Fault], rng: random.Random) -> Verdict:
         """Run one round, and check its history."""
@@ -102,7 +103,8 @@ class Trial:
             for record in read_history(recorded, faulty, self._effects)
             if record.at >= started_at
         ]
-        violations = check(history, self._bounds)
+        violations = check(history, self._bounds, in_doubt=self._in_doubt)
+        self._in_doubt |= find_in_doubt(history, self._bounds)
         path = self._folder / f"{name}.jsonl"
         if violations:
             KEPT.mkdir(parents=True, exist_ok=True)

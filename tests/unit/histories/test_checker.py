@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from harness.histories.checker import Bounds, Violation, check
+from harness.histories.checker import Bounds, Violation, check, find_in_doubt
 from harness.histories.history import (
     Effect,
     HistoryFile,
@@ -466,3 +466,19 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     with (tmp_path / "clients").open("a") as file:
         file.write('{"at": 5')
     assert read_history(tmp_path / "whole") == read_history(tmp_path / "clients") == history
+
+
+def test_a_message_that_is_in_doubt_may_arrive_in_a_later_round() -> None:
+    """The network repeats what a client has sent, also after the client has given up."""
+    earlier = Writer()
+    earlier.stream()
+    earlier.invoke(Request.SEND, message="lost", pieces=3)
+    earlier.add(Kind.UNKNOWN, text="TimeoutError()")
+    in_doubt = find_in_doubt(earlier.records, BOUNDS)
+    assert in_doubt == {"lost"}
+    history = Writer()
+    history.stream("m2")
+    history.effect(Effect.BEGIN, "t9", "lost")
+    history.list(TASK, "t9")
+    assert check(history.records, BOUNDS, in_doubt=in_doubt) == []
+    assert [each.promise for each in check(history.records, BOUNDS)] == ["submit once"]
