@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.agents.inline_agents import texts
-from harness.journal.builders import completed, created, working
+from harness.journal.builders import completed, created, group, row, stored, working
 from harness.journal.full_folder import CONTENT, CONVERSATION, STATE, make_full_folder
 from harness.journal.opening import open_journal
 from harness.journal.postgres_server import new_database
@@ -27,6 +27,8 @@ from trunkline.errors import CursorExpiredError, UnauthenticatedError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.postgres import PostgresCatalog
+from trunkline.journal.sqlite import SqliteCatalog
+from trunkline.journal.store import SubmissionKey
 from trunkline.messages.postgres_store import PostgresMessageStore
 from trunkline.processes.stored_tables import list_tables, migrate
 from trunkline.tasks.lifecycle import TERMINAL, State
@@ -155,6 +157,24 @@ async def test_parts_that_a_mesh_has_not_used_yet_need_no_migration(
     assert checked.out == "maker: ok, 0 tasks, 0 events\n"
     for folder in copies:
         assert "maker.db: ok" in (await run("check", "--data", str(folder))).out
+
+
+async def test_an_idempotency_key_of_two_journals_is_copied_once(tmp_path: Path) -> None:
+    """In files, a repeated submission may have made a second task at another replica."""
+    for name in ("echo", "echo.2"):
+        store = await SqliteCatalog(tmp_path / "journals").open(name)
+        task_id = f"{store.id}-1"
+        made = group(stored([created()], task_id=task_id), made=[row(task_id)])
+        made.keys.append(SubmissionKey("repeated", "hash", task_id, 10**18))
+        await store.commit(made)
+        await store.close()
+    async with new_database() as url:
+        copied = await run("copy", str(tmp_path), url)
+        assert copied.exit == 0, copied.err
+        async with PostgresDatabase(url) as database:
+            keys = await database.fetch("SELECT key FROM trunkline_submission_keys")
+    assert [key for (key,) in keys] == ["repeated"]
+    assert "1 submission keys left out, because another journal has them" in copied.out
 
 
 async def test_everything_in_a_data_directory_is_in_the_database_and_back(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +143,8 @@ class _Side(Protocol):
 
     def read(self, table: CopiedTable) -> AsyncIterator[Row]: ...
 
+    async def read_claimed(self, table: CopiedTable) -> Set[str]: ...
+
     async def write(self, table: CopiedTable, rows: Sequence[Row]) -> None: ...
 
 
@@ -160,6 +162,9 @@ class _File:
         for row in self._connection.execute(table.from_sqlite):
             yield row
 
+    async def read_claimed(self, table: CopiedTable) -> Set[str]:
+        return frozenset()
+
     async def write(self, table: CopiedTable, rows: Sequence[Row]) -> None:
         self._connection.executemany(table.to_sqlite, rows)
 
@@ -176,6 +181,11 @@ class _Database:
         async for row in rows:
             yield tuple(row)
 
+    async def read_claimed(self, table: CopiedTable) -> Set[str]:
+        if not table.claimed:
+            return frozenset()
+        return {claimed for (claimed,) in await self._connection.fetch(table.claimed)}
+
     async def write(self, table: CopiedTable, rows: Sequence[Row]) -> None:
         extended = rows if table.extend is None else map(table.extend, rows)
         await self._connection.executemany(
@@ -190,7 +200,11 @@ async def _copy_tables(
     for table in tables:
         stored, copied = _Digest(), _Digest()
         batch: list[Row] = []
+        claimed, left_out = await target.read_claimed(table), 0
         async for row in source.read(table):
+            if row[0] in claimed:
+                left_out += 1
+                continue
             stored.add(row)
             batch.append(row)
             if len(batch) == _ROWS:
@@ -202,6 +216,8 @@ async def _copy_tables(
         if stored != copied:
             raise _differs(table.name or table.postgres, table.postgres)
         report.add(table.name, stored.count)
+        if left_out:
+            report.add(f"{table.name} left out, because another journal has them", left_out)
 
 
 async def copy_to_folder(

@@ -5,7 +5,7 @@ other one, and then compares the rows of both.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from trunkline.conversations.sqlite import CHECKPOINT_TABLES, CONVERSATION_FILE, CONVERSATION_TABLES
@@ -38,6 +38,8 @@ class CopiedTable:
     to_postgres: str
     extend: Callable[[Row], Row] | None = None
     """Adds the columns that only the database has."""
+    claimed: str = ""
+    """Reads the first columns of other journals, if they are unique in the database only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,15 @@ JOURNAL_TABLES: Final = (
         "INSERT INTO trunkline_folds (task_id, epoch, snapshot, forwarded) "
         "SELECT $2, $3, $4, $5 WHERE $1::text <> ''",
     ),
-    _same(
-        "submission keys",
-        "keys",
-        "trunkline_submission_keys",
-        "key, content_hash, task_id, expires_ns",
-        of_journal=True,
+    replace(
+        _same(
+            "submission keys",
+            "keys",
+            "trunkline_submission_keys",
+            "key, content_hash, task_id, expires_ns",
+            of_journal=True,
+        ),
+        claimed="SELECT key FROM trunkline_submission_keys",
     ),
     _same(
         "aliases",
