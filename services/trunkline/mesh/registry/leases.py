@@ -55,13 +55,17 @@ class LeaseTable:
 
         The newest registration wins: it removes the hosts with the same id or address. It also
         removes the host whose id is one of the new host's journals, because that host was taken
-        over, and removes these journals from all other hosts.
+        over, and removes these journals from all other hosts. A removed host is lost until its
+        other journals are registered: a process that was killed and starts again may have a new
+        journal.
 
         Raises:
             InvalidArgumentError: as `check`.
         """
         for host_id in self._check(host):
-            self._drop(host_id)
+            replaced = self._drop(host_id)
+            if host_id != host.host_id:
+                self._note_lost(replaced)
         journals = set(host.journal_ids)
         for journal_id in journals:
             if (previous := self._by_journal.get(journal_id)) is not None:
@@ -128,11 +132,18 @@ class LeaseTable:
             self._drop(host_id)
             self.revision += 1
 
-    def _drop(self, host_id: str) -> None:
+    def _drop(self, host_id: str) -> registry_service_pb2.Host:
         host = self._leases.pop(host_id).host
         del self._by_address[host.address]
         for journal_id in host.journal_ids:
             del self._by_journal[journal_id]
+        return host
+
+    def _note_lost(self, host: registry_service_pb2.Host) -> None:
+        if host.journal_ids:
+            host.lease_expire_time.GetCurrentTime()
+            self._lost.pop(host.host_id, None)
+            self._lost[host.host_id] = host
 
     def extend(self, by_s: float) -> None:
         """Extend all leases by a time in which no host could renew its lease."""
@@ -146,11 +157,8 @@ class LeaseTable:
             return
         expired = [host_id for host_id, lease in self._leases.items() if lease.expires_at_s <= now]
         for host_id in expired:
-            host = self._leases[host_id].host
-            self.remove(host_id)
-            if host.journal_ids:
-                host.lease_expire_time.GetCurrentTime()
-                self._lost[host_id] = host
+            self._note_lost(self._drop(host_id))
+            self.revision += 1
         oldest = datetime.now(UTC) - _LOST_AGE
         for host_id, host in list(self._lost.items()):
             is_old = host.lease_expire_time.ToDatetime(UTC) < oldest

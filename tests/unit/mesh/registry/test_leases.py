@@ -61,6 +61,27 @@ def test_a_journal_that_a_host_names_twice_counts_once(
     assert live_hosts(leases) == []
 
 
+def test_a_host_that_another_one_replaces_is_lost_until_its_journals_have_hosts(
+    leases: LeaseTable,
+) -> None:
+    """A process that was killed starts again at its address, with a new journal."""
+
+    def register(name: str, *journals: str, address: str = "") -> dict[str, list[str]]:
+        registered = host(name, address=address)
+        registered.journal_ids.extend(journals)
+        leases.register(registered)
+        return {lost.host_id: list(lost.journal_ids) for lost in leases.list_lost()}
+
+    assert register("a", "a", "x", address="here:1") == {}
+    # A host that hands a journal over is not lost.
+    assert register("a", "a", address="here:1") == {}
+    assert register("a", "a", "x", address="here:1") == {}
+    assert register("b", "b", address="here:1") == {"a": ["a", "x"]}
+    assert leases.list_lost()[0].HasField("lease_expire_time")
+    assert register("c", "c", "a") == {"a": ["x"]}
+    assert register("c", "c", "a", "x") == {}
+
+
 def test_renewing_a_lease_extends_it_without_a_new_revision(
     leases: LeaseTable, clock: ManualClock
 ) -> None:
