@@ -31,7 +31,7 @@ SECOND = Schema(
     ],
 )
 
-# The locks of this database that somebody waits for.
+# The locks of this database for which a transaction waits.
 WAITING = (
     "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
     "WHERE datname = current_database() AND NOT granted"
